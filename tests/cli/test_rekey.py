@@ -31,7 +31,7 @@ EDITS = [
 
 
 # a template that had no tunable PER_WARP, and did what it does today with the first of its values
-BEFORE_PER_WARP = "products/gemv_residual.cu"
+BEFORE_PER_WARP = ["products/gemv_residual.cu", "products/gemv_contract.cuh"]
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,12 @@ def was(build_dir, repo, tmp_path_factory):
         text = path.read_text()
         assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {name}"
         path.write_text(text.replace(old, new))
-    path = folder / "templates" / BEFORE_PER_WARP
-    text = path.read_text()
-    assert text.count("TUNE(PER_WARP, 1, 2)\n") == 1
-    path.write_text(text.replace("TUNE(PER_WARP, 1, 2)\n", "").replace("PER_WARP", "1"))
+    kernel, contract = (folder / "templates" / name for name in BEFORE_PER_WARP)
+    text = contract.read_text()
+    assert text.count("TUNE(PER_WARP, 1, 2)\n") == 1 and kernel.read_text().count(contract.name) == 1
+    text = text.replace("TUNE(PER_WARP, 1, 2)\n", "").replace("PER_WARP", "1")
+    contract.with_name("of_one.cuh").write_text(text)  # of this kernel alone
+    kernel.write_text(kernel.read_text().replace(contract.name, "of_one.cuh").replace("PER_WARP", "1"))
     link = build_dir / "was"
     shutil.rmtree(link, ignore_errors=True)
     shutil.copytree(folder, link)

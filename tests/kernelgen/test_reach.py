@@ -50,35 +50,39 @@ EDITS = [
     (
         "contract lines elsewhere",
         [
-            ("products/gemv_norm.cu", "REQUIRE(ROWS <= 8)\n", ""),
-            ("products/gemv_norm.cu", "FLOPS(2 * ROWS * N * K)\n", "FLOPS(2 * ROWS * N * K)\nREQUIRE(ROWS <= 8)\n"),
+            ("products/gemv_contract.cuh", "REQUIRE(n_rows() <= 8)\n", ""),
+            ("products/gemv_contract.cuh", "ORDER(gemv)\n", "ORDER(gemv)\nREQUIRE(n_rows() <= 8)\n"),
         ],
         NOBODY,
     ),
     (
         "contract lines in another order",
-        [("products/gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", "DIM(N, 3072)\n\nDIM(K, 2048)\n")],
+        [("products/gemv_contract.cuh", "DIM(K, 2048) DIM(N, 8192)\n", "DIM(N, 8192)\n\nDIM(K, 2048)\n")],
         NOBODY,
     ),
     (
         "contract lines in a file of their own",
         [
-            ("products/gemv_norm.cu", "DIM(K, 2048)\nDIM(N, 3072)\n", '#include "dims.cuh"\n'),
-            ("dims.cuh", None, "DIM(K, 2048)\nDIM(N, 3072)\n"),
+            ("products/gemv_contract.cuh", "DIM(K, 2048) DIM(N, 8192)\n", '#include "dims.cuh"\n'),
+            ("dims.cuh", None, "DIM(K, 2048)\nDIM(N, 8192)\n"),
         ],
         NOBODY,
     ),
-    ("the example of a dim", [("products/gemv_norm.cu", "DIM(K, 2048)", "DIM(K, 4096)")], NOBODY),
-    ("one more value of a tunable", [("products/gemv_norm.cu", "TUNE(WARPS, 4, 8)", "TUNE(WARPS, 8, 4, 16)")], NOBODY),
+    ("the example of a dim", [("products/gemv_contract.cuh", "DIM(K, 2048) DIM(N", "DIM(K, 4096) DIM(N")], NOBODY),
+    (
+        "one more value of a tunable",
+        [("products/gemv_contract.cuh", "TUNE(WARPS, 4, 8)", "TUNE(WARPS, 8, 4, 16)")],
+        NOBODY,
+    ),
     (
         "formulas, whose values count by themselves",
         [
-            ("products/gemv_norm.cu", "BLOCK(32 * WARPS)", "BLOCK(64 * WARPS / 2)"),
+            ("products/gemv_contract.cuh", "BLOCK(32 * WARPS)", "BLOCK(64 * WARPS / 2)"),
             ("slots/zero_slots.cu", "FLOPS(0)", "FLOPS(1)"),
         ],
         NOBODY,
     ),
-    ("an operand's shape", [("products/gemv_norm.cu", 'OUT(bf16, y, "ROWS, N")', 'OUT(bf16, y, "ROWS,N")')], NOBODY),
+    ("an operand's shape", [("products/operands.cuh", 'OUT(bf16, y, "ROWS, N")', 'OUT(bf16, y, "ROWS,N")')], NOBODY),
     (
         "a new contract word",
         [
@@ -88,7 +92,7 @@ EDITS = [
                 '#define RATE(...) CONTRACT("rate;" #__VA_ARGS__);\n#define SAYS(...) CONTRACT("says;" #__VA_ARGS__);\n',
             ),
             ("shared/contract.cuh", "#define RATE(...)\n", "#define RATE(...)\n#define SAYS(...)\n"),
-            ("products/gemv_norm.cu", "ARCH(80)\n", "ARCH(80)\nSAYS(K, N)\n"),
+            ("products/gemv_contract.cuh", "ARCH(80)\n", "ARCH(80)\nSAYS(K, N)\n"),
         ],
         NOBODY,
     ),
@@ -103,7 +107,7 @@ EDITS = [
         ],
         NOBODY,
     ),
-    ("an assertion", [("products/gemv_norm.cu", "above 8 rows", "with more than 8 rows")], NOBODY),
+    ("an assertion", [("products/gemv_contract.cuh", "above 8 rows", "with more than 8 rows")], NOBODY),
     ("a helper that nothing uses", [("shared/types.cuh", None, HELPER)], NOBODY),
     (
         "a template, a constant, a macro and a type that nothing uses",

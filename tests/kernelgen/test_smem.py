@@ -16,6 +16,7 @@ import pytest
 
 OPTIONS = ["-std=c++17", "-default-device", "--no-source-include", "--gpu-architecture=sm_90a", "-DSMEM_MAX=232448"]
 WGMMA = "ROWS=128 K=512 N=512 BIAS=0 WT=bf16 BT=bf16 CLUSTER=1 BN={}"
+GEMM = "ROWS=64 K=512 N=512 BLOCK_N=0 BLOCK_K=0 W_SCALE=0 W_ROW_SCALE=0 BIAS=0 ST=f32 BT=bf16 BM=32 BN=64 WT={}"
 STREAM = (
     "ROWS=1 K=1024 N=512 EPS=1e-5f NORM_ONE=0 BLOCK_N=0 BLOCK_K=0 W_SCALE=0 W_ROW_SCALE=0 BIAS=0 ST=f32 NT=bf16 BT=bf16 "
     "TILES=2 COLS=64 DEPTH=2 CHAINS=2 SQUARES=0 WT={}"
@@ -25,6 +26,11 @@ FAMILIES = {
     "wgmma_codes": [f"wgmma_codes_{op}" for op in ("linear", "residual", "swiglu")],
     "wgmma_few": [f"wgmma_few_{op}" for op in ("linear", "residual", "swiglu", "fp8_linear", "fp8_residual")],
     "stream": [f"stream_{op}" for op in ("linear", "residual", "norm", "swiglu", "logits")],
+    "gemm": [f"gemm_{op}" for op in ("linear", "residual", "norm", "swiglu", "logits")],
+    "mma": [f"mma_{form}_{op}" for form in ("fp4", "fp8") for op in ("linear", "residual", "swiglu")],
+    "step": ["attn_step", "attn_verify"],
+    "flow": ["attn_wgmma", "attn_wgmma_codes"],
+    "prefill": ["attn_prefill"],
 }
 
 # (family, file, formula, wrong for all)
@@ -33,6 +39,16 @@ WRONG = [
     ("wgmma_codes", "products/wgmma_codes.cuh", "codes_smem(), 1024 + codes_rings", "codes_smem(), codes_rings"),
     ("wgmma_few", "products/wgmma_few_contract.cuh", "SMEM(231424)", "SMEM(131072)"),
     ("stream", "products/stream_contract.cuh", "SMEM(8 * DEPTH * TILES", "SMEM(4 * DEPTH * TILES"),
+    ("gemm", "products/gemm.cuh", "(bm + bn) * 144) + 256", "(bm + bn) * 144)"),
+    ("mma", "products/mma_codes.cuh", "98304 / ((bm + bn) * row_bytes) *", "65536 / ((bm + bn) * row_bytes) *"),
+    ("step", "attention/step_contract.cuh", "(STAGES * stage_size()", "((STAGES - 1) * stage_size()"),
+    (
+        "flow",
+        "attention/attend_flow_contract.cuh",
+        "+ 4 * KEYS) * ceil_div(HDIM, 64)",
+        "+ 3 * KEYS) * ceil_div(HDIM, 64)",
+    ),
+    ("prefill", "attention/attn_prefill.cu", "? (PAIRS + 4 * KEYS)", "? (PAIRS + 2 * KEYS)"),
 ]
 # (family, file, formula, wrong for one kernel, its template, its constants, those of another)
 WRONG_FOR_ONE = [
@@ -49,6 +65,13 @@ WRONG_FOR_ONE = [
         "128 / split * cols * ceil_div(k, split * cols) + 4096",
         "128 / split * cols * ceil_div(k, split * cols) + 2048",
         ("stream_norm", STREAM.format("e4m3"), STREAM.format("bf16")),
+    ),
+    (
+        "gemm",
+        "products/gemm.cuh",
+        "bm * 128 + bn * 8 * bits",
+        "bm * 128 + bn * 4 * bits",
+        ("gemm_linear", GEMM.format("e4m3"), GEMM.format("bf16")),
     ),
 ]
 
@@ -101,7 +124,7 @@ def test_a_wrong_formula_builds_nothing(build_dir, repo, tmp_path, case):
     lines = kernelgen(build_dir, changed(repo, tmp_path, file, formula, wrong), FAMILIES[family])
     refused = [line for line in lines if "error[A0901]: static assertion failed" in line]
     for name in FAMILIES[family]:
-        assert any(line.endswith(f"(template {name})") for line in refused)
+        assert any(f"/{name}.cu:" in line or line.endswith(f"(template {name})") for line in refused)
 
 
 @pytest.mark.parametrize("case", WRONG_FOR_ONE, ids=lambda c: c[0])

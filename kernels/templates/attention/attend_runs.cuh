@@ -241,6 +241,13 @@ template <int ITEMS> struct Totals {
 	}
 };
 
+// Bytes of a block's totals of so many lines and, where a stage has no room for them, of its warps' sums of a run.
+constexpr int bytes_of_totals(int lines)
+{
+	return SEVERAL == 0 ? 0
+		: lines * HDIM * 6 + (lines * SUM_STRIDE * 4 <= STAGE_BYTES ? 0 : WARPS * lines * SUM_STRIDE * 4);
+}
+
 // warp level: nothing seen, q as it is
 template <class State> __device__ __forceinline__ void restart(State &s)
 {

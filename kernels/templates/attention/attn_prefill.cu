@@ -15,53 +15,27 @@
 
 KERNEL(attn_prefill, attention)
 ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 512)
-DIM(SLOTS, 8)
-DIM(SEGS, 8)
-DIM(MAX_PAGES, 128)
-DIM(PAGES, 1024)
-ATTR_INT(HDIM, 64)
-ATTR_INT(NH, 32)
-ATTR_INT(NKV, 8)
-ATTR_INT(PAGE, 16)
-ATTR_FLOAT(SCALE, 0.125f)
-FLAG(KV_SCALE)
-FLAG(KV_BLOCK)
-DTYPES(KVT, bf16, e4m3, e2m1)
 TUNE(KEYS, 64, 32)
 TUNE(PAIRS, 64, 128)
-REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
-REQUIRE(KVT_BITS > 4 || PAGE % 4 == 0)
+FORMULA(pairs_a_tile(), PAIRS)
+#define KV_CODES 2
+#define MAPS 0
+#include "attention/prompt_contract.cuh"
 REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
-REQUIRE(NH % NKV == 0)
 REQUIRE(PAIRS == 64 || (ROWS * (NH / NKV) >= 128 && HDIM <= 128))
-REQUIRE(ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS <= 65535)
+REQUIRE(row_tiles() + SEGS <= 65535)
 ORDER(attend_up, KEYS)
-GRID(NKV, ceil_div(ROWS * (NH / NKV), PAIRS) + SEGS, 1)
+GRID(NKV, row_tiles() + SEGS, 1)
 BLOCK(128)
 SMEM(KVT_BITS == 16 ? (PAIRS + 4 * KEYS) * (HDIM * 2 + 16)
-	: (PAIRS + 2 * KEYS) * (HDIM * 2 + 16) + 2 * KEYS * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 4 : 0)))
-PIECES(ceil_div(ROWS * (NH / NKV), PAIRS) * NKV)
+	: (PAIRS + 2 * KEYS) * (HDIM * 2 + 16) + 2 * KEYS * raw_key_bytes())
+PIECES(row_tiles() * NKV)
 RATE(HDIM == 64 ? (PAIRS == 128 ? 32 : 28) + (KEYS == 64 ? 6 : 0) : PAIRS == 128 ? (KEYS == 64 ? 48 : 43) : 37)
-READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), PAIRS) * MAX_PAGES * PAGE * NKV
-	* (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0)))
-WRITES(ROWS * NH * HDIM * 2)
-FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, q, "ROWS, NH * HDIM");
-	IN(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
-	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
-	IN_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
-	IN(i32, row_slot, "ROWS");
-	IN(i32, row_pos, "ROWS");
-	IN(i32, seg, "SEGS, 4");
-	IN(i32, page_table, "SLOTS, MAX_PAGES");
-	OUT(bf16, o, "ROWS, NH * HDIM");
-};
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
+static_assert((PAIRS + 2 * KEYS) * tile_stride(HDIM) + 2 * KEYS * (bits_of<KVT> == 16 ? tile_stride(HDIM)
+	: HDIM / NVFP4_GROUP * (kv_bytes<KVT>(NVFP4_GROUP) + (bits_of<KVT> == 4 ? 4 : 0))) <= dynamic_smem(),
+	"SMEM is what the tiles take and, of codes, what PagedTiles fetches");
 
 constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: PAIRS / 4 pairs, 16 a tile
 constexpr bool is_codes = bits_of<KVT> < 16;

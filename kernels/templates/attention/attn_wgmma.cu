@@ -24,53 +24,18 @@
 #include "shared/hopper.cuh"
 
 KERNEL(attn_wgmma, attention)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 512)
-DIM(SLOTS, 8)
-DIM(SEGS, 8)
-DIM(MAX_PAGES, 128)
-DIM(PAGES, 1024)
-ATTR_INT(HDIM, 128)
-ATTR_INT(NH, 32)
-ATTR_INT(NKV, 8)
-ATTR_INT(PAGE, 64)
-ATTR_FLOAT(SCALE, 0.125f)
-TUNE(KEYS, 128, 64)
-TUNE(GROUPS, 2, 3)
-TUNE(TEAM, 1, 4)
-REQUIRE(HDIM == 64 || HDIM == 96 || HDIM == 128 || HDIM == 256)
-REQUIRE(NH % NKV == 0)
+#define KV_CODES 0
+#include "attention/attend_flow_contract.cuh"
 REQUIRE(PAGE % 8 == 0 && (PAGE % KEYS == 0 || KEYS % PAGE == 0))
-REQUIRE(HDIM <= 128 || KEYS == 64)
 REQUIRE(GROUPS == 2 || HDIM == 64)
-REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM <= SMS))
 ORDER(attend_down, KEYS, TEAM)
-GRID(TEAM == 1 ? min(SMS, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV)
-	: (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV * TEAM, 1, 1)
-BLOCK(128 + 128 * GROUPS)
-SMEM(1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192)
-PIECES(ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM)
+SMEM(flow_bytes())
 RATE((HDIM == 64 ? (GROUPS == 3 ? 52 : 44) : HDIM == 96 ? 48 : 62) * (KEYS == 128 || HDIM == 256 ? 100 : 84) / 100)
-READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * MAX_PAGES * PAGE * NKV * HDIM * 2)
-WRITES(ROWS * NH * HDIM * 2)
-FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, q, "ROWS, NH * HDIM");
-	IN(bf16, kv, "PAGES, 2, NKV, PAGE, HDIM");
-	TENSOR_MAP(kv, kv_map, min(PAGE, KEYS), 64);
-	IN(i32, row_slot, "ROWS");
-	IN(i32, row_pos, "ROWS");
-	IN(i32, seg, "SEGS, 4");
-	IN(i32, page_table, "SLOTS, MAX_PAGES");
-	OUT(bf16, o, "ROWS, NH * HDIM");
-};
 
 __device__ __forceinline__ float k_factor(const Args &, int) { return 1.0f; }
 __device__ __forceinline__ float v_factor(const Args &, int) { return 1.0f; }
 #include "attention/attend_flow.cuh"
+static_assert(1024 + barriers_at + 192 <= dynamic_smem(), "SMEM is what Shared lays out, from a multiple of 1024 on");
 
 // Keys (half 0) or values (half 1) of positions p0..p0+KEYS-1, whole boxes up to the tile's end, one a lane, once the
 // barrier `empty` lets them in.

@@ -9,54 +9,11 @@
 #include "attention/kv.cuh"
 
 KERNEL(attn_wgmma_codes, attention)
-ARCH(90a)
-NUMERICS(f32_accumulate, batch_invariant)
-MATRIX(wgmma)
-DIM(ROWS, 512)
-DIM(SLOTS, 8)
-DIM(SEGS, 8)
-DIM(MAX_PAGES, 128)
-DIM(PAGES, 1024)
-ATTR_INT(HDIM, 128)
-ATTR_INT(NH, 32)
-ATTR_INT(NKV, 8)
-ATTR_INT(PAGE, 64)
-ATTR_FLOAT(SCALE, 0.125f)
-FLAG(KV_BLOCK)
-DTYPES(KVT, e4m3, e2m1)
-TUNE(KEYS, 128, 64)
-TUNE(GROUPS, 2)
-TUNE(TEAM, 1, 4)
-REQUIRE(KV_BLOCK == (KVT_BITS == 4))
-REQUIRE(HDIM == 64 || HDIM == 96 || HDIM == 128 || HDIM == 256)
-REQUIRE(NH % NKV == 0)
-REQUIRE(KVT_BITS > 4 || PAGE % 4 == 0)
-REQUIRE(HDIM <= 128 || KEYS == 64)
-REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM <= SMS))
+#define KV_CODES 1
+#include "attention/attend_flow_contract.cuh"
 ORDER(attend_codes_down, KEYS, TEAM)
-GRID(TEAM == 1 ? min(SMS, (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV)
-	: (ceil_div(ROWS * (NH / NKV), 64 * GROUPS) + SEGS) * NKV * TEAM, 1, 1)
-BLOCK(128 + 128 * GROUPS)
-SMEM(1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192
-	+ 2 * KEYS * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 4 : 0)))
-PIECES(ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * NKV * TEAM)
+SMEM(flow_bytes() + 2 * KEYS * raw_key_bytes())
 RATE(HDIM == 64 ? 26 : 34)
-READS(ROWS * NH * HDIM * 2 + ceil_div(ROWS * (NH / NKV), 64 * GROUPS) * MAX_PAGES * PAGE * NKV
-	* (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0)))
-WRITES(ROWS * NH * HDIM * 2)
-FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, q, "ROWS, NH * HDIM");
-	IN(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
-	IN(f32, kv_scale, "2, NKV");
-	IN_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
-	IN(i32, row_slot, "ROWS");
-	IN(i32, row_pos, "ROWS");
-	IN(i32, seg, "SEGS, 4");
-	IN(i32, page_table, "SLOTS, MAX_PAGES");
-	OUT(bf16, o, "ROWS, NH * HDIM");
-};
 
 __device__ __forceinline__ float k_factor(const Args &a, int head) { return kv_factor<KVT>(a.kv_scale, head); }
 __device__ __forceinline__ float v_factor(const Args &a, int head) { return kv_factor<KVT>(a.kv_scale, NKV + head); }
@@ -69,6 +26,7 @@ constexpr int fetch_most = HDIM > 128 ? 56 : 72, compute_most = HDIM > 128 ? 224
 constexpr int rows_each = KEYS / 4, a_row = HDIM / NVFP4_GROUP, runs_each = rows_each * a_row;
 constexpr int run_bytes = kv_bytes<KVT>(NVFP4_GROUP), blocks_at = runs_each * run_bytes;
 constexpr int raw_each = blocks_at + (bits_of<KVT> == 4 ? runs_each * 4 : 0);
+static_assert(1024 + barriers_at + 192 + 8 * raw_each <= dynamic_smem(), "SMEM is what Shared and raw_place lay out");
 __device__ __forceinline__ u32 raw_place(const Shared &shared, int i)
 {
 	return shared.base + barriers_at + 192 + (i * 4 + int(threadIdx.x) / 32) * raw_each;

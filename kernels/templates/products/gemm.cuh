@@ -10,11 +10,15 @@
 //
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
 //
-// Ring, one stage: x tile (BM rows), w tile (BN rows), 64 norm weights of up to 4 bytes. In contracts:
-//   SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((BM + BN) * 144 + 256))
-//   BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
+// Ring, one stage: x tile (BM rows), w tile (BN rows), 64 norm weights of up to 4 bytes.
 #pragma once
 #include "shared/mma.cuh"
+
+// For contracts, of a tile of bm rows of x by bn of w, of which an element has `bits`.
+FORMULA(gemm_threads(int bm, int bn),
+	32 * (bm / min(bm, bm == 128 ? 64 : 32)) * (bn / (bm < 64 || (bm == 128 && bn == 64) ? 32 : 64)))
+FORMULA(gemm_ring(int bm, int bn, int bits),
+	(bm <= 32 ? (bn == 64 ? 8 : 4) : 3) * ((bits < 16 ? bm * 128 + bn * 8 * bits : (bm + bn) * 144) + 256))
 
 template <int BM_, int BN_> struct Tile {
 	// small tiles are few bytes each and often few blocks: a deep ring keeps enough of them under way

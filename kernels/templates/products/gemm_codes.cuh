@@ -14,8 +14,7 @@
 // multiply sums in f32: of each block's columns apart, before they are added to the total. Scales of rows are the
 // caller's (`scale` gives him the unit of decoding along with 1 / rms).
 //
-// Ring, one stage: x tile (BM rows of 128 bytes), codes (BN rows of 64 columns), 64 norm weights. In contracts:
-//   SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * (WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS + 256 : ...))
+// Ring, one stage: x tile (BM rows of 128 bytes), codes (BN rows of 64 columns), 64 norm weights.
 #pragma once
 #include "shared/codes.cuh"
 #include "products/gemm.cuh"

@@ -6,8 +6,6 @@
 // codes     e4m3, e2m1 and u4 become bf16 exactly, e2m1 with the scale of its group, u4 less its zero; scales of blocks
 //           and of groups of u4 multiply the f32 sums of their columns, those of rows the end. k is then added in
 //           another fixed order (gemm_codes.cuh)
-// tiles     a tile is admitted when at least 88 blocks are left to keep a large GPU busy (BN = 64 always is), and
-//           when the next larger BM would leave fewer: larger tiles ask less of the L2 cache
 // bytes     READS is what tiles ask for: weights once for each row of tiles, x once for each column of them
 // why       rows are gathered as the x tile is filled, so no copy of them is made
 #include "shared/contract.cuh"
@@ -15,65 +13,17 @@
 #include "products/gemm_codes.cuh"
 
 KERNEL(gemm_logits, norm_logits)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 128)
-DIM(OUTS, 16)
-DIM(K, 2048)
-DIM(V, 128256)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-ATTR_INT(N_VALID, 128256)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(W_SCALE)
-FLAG(W_ROW_SCALE)
-DTYPES(WT, bf16, f16, f32, e4m3, e2m1, u4)
-DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
-DTYPES(NT, bf16, f16, f32)
-TUNE(BM, 16, 32, 64, 128)
-TUNE(BN, 64, 128)
-REQUIRE(K % 8 == 0)
-REQUIRE(WT_BITS >= 16 || K * WT_BITS % 128 == 0)
-REQUIRE(WT_BITS < 16 || !W_SCALE && !W_ROW_SCALE)
-REQUIRE(WT_BITS != 8 || !W_SCALE || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
-REQUIRE(WT_BITS != 4 || W_SCALE && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
-	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
-PREFER(OUTS >= 9)
-REQUIRE(BM == 16 || OUTS > BM / 2)
-REQUIRE(BN == 64 || ceil_div(OUTS, BM) * ceil_div(V, BN) >= 88)
-REQUIRE(BM == 128 || OUTS <= BM || ceil_div(OUTS, 2 * BM) * ceil_div(V, 64) < 88)
-ORDER(gemm)
-ORDER(parts, BN)
-GRID(ceil_div(OUTS, BM), ceil_div(V, BN), 1)
-BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
-SMEM(max(BM * (BN + 8) * 4,
-	(BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * ((WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS : (BM + BN) * 144) + 256)))
-READS(ceil_div(OUTS, BM) * (V * K * WT_BITS / 8
-	+ W_SCALE * ceil_div(V, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8 + W_ROW_SCALE * V * 4)
-	+ K * NT_BYTES + ceil_div(V, BN) * OUTS * K * 2)
-WRITES(OUTS * (V * 4 + ceil_div(V, BN) * 12))
-FLOPS(2 * OUTS * V * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(i32, out_row, "OUTS");
-	IN(NT, norm, "K");
-	IN(WT, w, "V, K");
-	IN_IF(W_SCALE, ST, w_scale, "ceil_div(V, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "V");
-	OUT(f32, logits, "OUTS, V");
-	OUT(f32, best, "OUTS, ceil_div(V, BN), 2");
-	OUT(i32, best_id, "OUTS, ceil_div(V, BN)");
-};
+#define MATRICES 1
+#define NORM 1
+#define RESIDUAL 0
+#define LOGITS 1
+#include "products/gemm_contract.cuh"
 
-extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_logits(const Args a)
+extern "C" __global__ void __launch_bounds__(T::threads) gemm_logits(const Args a)
 {
 	let_next_start();
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
-	using T = Tile<BM, BN>;
-	using C = Codes<WT, W_SCALE != 0, ST, BLOCK_N, BLOCK_K>;
 	const int o0 = blockIdx.x * BM, v0 = blockIdx.y * BN;
 	if (o0 >= a.step[1])
 		return;

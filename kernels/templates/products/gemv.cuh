@@ -12,13 +12,8 @@
 #include "shared/reduce.cuh"
 
 // Elements of a row staged at a time: all rows of a chunk take at most 32 KiB. A chunk is a multiple of 8 elements a
-// thread, so which thread adds what does not depend on the number of rows. In contracts:
-// SMEM(ROWS * min(K, 16384 / ROWS / 2048 * 2048) * 2)
-constexpr int gemv_chunk(int rows, int k)
-{
-	const int most = 16384 / rows / 2048 * 2048;
-	return k < most ? k : most;
-}
+// thread, so which thread adds what does not depend on the number of rows.
+FORMULA(gemv_chunk(int rows, int k), min(k, 16384 / rows / 2048 * 2048))
 
 // block level: xs[t, 0..n/8) = elements k0.. of row(t), times the norm weights when there are any.
 //   row(t)  const bf16 *, NULL = a row of zeros

@@ -6,35 +6,11 @@
 #include "products/gemv.cuh"
 
 KERNEL(gemv_linear, linear_rows)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 1)
-DIM(K, 8192)
-DIM(N, 2048)
-FLAG(BIAS)
-DTYPES(WT, f16, f32)
-DTYPES(BT, bf16, f16, f32)
-TUNE(WARPS, 4, 8)
-TUNE(PER_WARP, 1, 2)
-REQUIRE(ROWS <= 8)
-REQUIRE(PER_WARP == 2 || ROWS <= 4)
-REQUIRE(K % 8 == 0)
-ORDER(gemv)
-GRID(ceil_div(N, WARPS * PER_WARP), 1, 1)
-BLOCK(32 * WARPS)
-SMEM(ROWS * min(K, 16384 / ROWS / 2048 * 2048) * 2)
-READS(N * K * WT_BYTES + ROWS * K * 2 + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(WT, w, "N, K");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
-
-static_assert(ROWS <= 8, "above 8 rows the products belong on the tensor cores: use gemm_linear");
+#define MATRICES 1
+#define NORM 0
+#define RESIDUAL 0
+#define LOGITS 0
+#include "products/gemv_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_linear(const Args a)
 {

@@ -7,43 +7,11 @@
 #include "products/gemv.cuh"
 
 KERNEL(gemv_logits, norm_logits)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 1)
-DIM(OUTS, 1)
-DIM(K, 2048)
-DIM(V, 128256)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-ATTR_INT(N_VALID, 128256)
-DTYPES(WT, f16, f32)
-DTYPES(NT, bf16, f16, f32)
-TUNE(WARPS, 4, 8)
-TUNE(PER_WARP, 1, 2)
-REQUIRE(OUTS <= 8)
-REQUIRE(PER_WARP == 2 || OUTS <= 4)
-REQUIRE(K % 8 == 0)
-ORDER(gemv)
-ORDER(squares, WARPS)
-ORDER(parts, WARPS * PER_WARP)
-GRID(ceil_div(V, WARPS * PER_WARP), 1, 1)
-BLOCK(32 * WARPS)
-SMEM(OUTS * min(K, 16384 / OUTS / 2048 * 2048) * 2)
-READS(V * K * WT_BYTES + K * NT_BYTES + OUTS * (K * 2 + 4))
-WRITES(OUTS * (V * 4 + ceil_div(V, WARPS * PER_WARP) * 12))
-FLOPS(2 * OUTS * V * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(i32, out_row, "OUTS");
-	IN(NT, norm, "K");
-	IN(WT, w, "V, K");
-	OUT(f32, logits, "OUTS, V");
-	OUT(f32, best, "OUTS, ceil_div(V, WARPS * PER_WARP), 2");
-	OUT(i32, best_id, "OUTS, ceil_div(V, WARPS * PER_WARP)");
-};
-
-static_assert(OUTS <= 8, "above 8 outs the products belong on the tensor cores: use gemm_logits");
+#define MATRICES 1
+#define NORM 1
+#define RESIDUAL 0
+#define LOGITS 1
+#include "products/gemv_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args a)
 {

@@ -7,42 +7,11 @@
 #include "products/gemv.cuh"
 
 KERNEL(gemv_swiglu, norm_swiglu)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 1)
-DIM(K, 2048)
-DIM(N, 8192)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(WT, f16, f32)
-DTYPES(NT, bf16, f16, f32)
-DTYPES(BT, bf16, f16, f32)
-TUNE(WARPS, 4, 8)
-TUNE(PER_WARP, 1, 2)
-REQUIRE(ROWS <= 8)
-REQUIRE(K % 8 == 0)
-ORDER(gemv)
-ORDER(squares, WARPS)
-GRID(ceil_div(N, WARPS * PER_WARP), 1, 1)
-BLOCK(32 * WARPS)
-SMEM(ROWS * min(K, 16384 / ROWS / 2048 * 2048) * 2)
-READS(2 * N * K * WT_BYTES + K * NT_BYTES + ROWS * K * 2 + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(4 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(NT, norm, "K");
-	IN(WT, gate, "N, K");
-	IN(WT, up, "N, K");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
-
-static_assert(ROWS <= 8, "above 8 rows the products belong on the tensor cores: use gemm_swiglu");
+#define MATRICES 2
+#define NORM 1
+#define RESIDUAL 0
+#define LOGITS 0
+#include "products/gemv_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_swiglu(const Args a)
 {

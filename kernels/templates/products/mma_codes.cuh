@@ -12,10 +12,12 @@
 // which is what ldmatrix gives of a tile of bytes: it moves words and does not ask what is in them.
 //
 // Contracts define their names as macros, so names here are in lower case or end in an underscore.
-// In contracts:  BLOCK(256)  SMEM(98304 / ((BM + BN) * 128) * ((BM + BN) * 128))
 #pragma once
 #include "products/gemm_codes.cuh"
 #include "shared/quant.cuh"
+
+// For contracts: the ring of tiles of bm rows of x and bn of w, of which a stage has row_bytes.
+FORMULA(code_ring(int bm, int bn, int row_bytes), 98304 / ((bm + bn) * row_bytes) * ((bm + bn) * row_bytes))
 
 template <int BM_, int BN_> struct CodeTile {
 	static constexpr int threads = 256, warps_m = 2, warps_n = 4, warp_m = BM_ / warps_m, warp_n = BN_ / warps_n;

@@ -6,8 +6,6 @@
 // holds those of column g. Here every lane loads a word that is right for its place, so that no choice is made.
 //
 // A stage is 256 columns, 128 bytes of codes a row and 16 of scales, which stand behind the codes of both operands.
-//
-// In contracts:  BLOCK(256)  SMEM(98304 / ((BM + 128) * 144) * ((BM + 128) * 144))
 #pragma once
 #include "products/mma_codes.cuh"
 

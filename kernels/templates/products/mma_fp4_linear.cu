@@ -10,47 +10,15 @@
 #include "products/mma_fp4.cuh"
 
 KERNEL(mma_fp4_linear, linear_rows)
-ARCH(120a, 121a)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 2048)
-ATTR_INT(BLOCK_N, 1)
-ATTR_INT(BLOCK_K, 16)
-FLAG(W_ROW_SCALE)
-FLAG(BIAS)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BM, 128, 64)
-REQUIRE(K % 64 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(BLOCK_N == 1 && BLOCK_K == 16)
-REQUIRE(BM == 64 || ceil_div(ROWS, BM) * ceil_div(N, 128) >= 88)
-ORDER(mma_fp4)
-GRID(ceil_div(ROWS, BM), ceil_div(N, 128), 1)
-BLOCK(256)
-SMEM(98304 / ((BM + 128) * 144) * ((BM + 128) * 144))
-READS(ceil_div(ROWS, BM) * N * (K / 2 + K / 16 + 4) + ceil_div(N, 128) * ROWS * (K / 2 + K / 16 + 4)
-	+ BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(e2m1, x, "ROWS, K");
-	IN(e4m3, x_block, "ROWS, ceil_div(K, 16)");
-	IN(f32, x_row_scale, "ROWS");
-	IN(e2m1, w, "N, K");
-	IN(e4m3, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 0
+#include "products/mma_fp4_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) mma_fp4_linear(const Args a)
 {
 	let_next_start();
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
-	using T = Fp4Tile<BM, 128>;
 	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * 128;
 	if (t0 >= a.step[0])
 		return;

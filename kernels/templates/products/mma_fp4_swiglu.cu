@@ -12,53 +12,15 @@
 #include "products/mma_fp4.cuh"
 
 KERNEL(mma_fp4_swiglu, linear_swiglu)
-ARCH(120a, 121a)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 8192)
-ATTR_INT(BLOCK_N, 1)
-ATTR_INT(BLOCK_K, 16)
-FLAG(GATE_ROW_SCALE)
-FLAG(UP_ROW_SCALE)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BM, 128, 64)
-REQUIRE(K % 64 == 0)
-REQUIRE(ROWS > 64)
-REQUIRE(BLOCK_N == 1 && BLOCK_K == 16)
-REQUIRE(BM == 64 || ceil_div(ROWS, BM) * ceil_div(N, 64) >= 88)
-ORDER(mma_fp4)
-GRID(ceil_div(ROWS, BM), ceil_div(N, 64), 1)
-BLOCK(256)
-SMEM(98304 / ((BM + 128) * 144) * ((BM + 128) * 144))
-READS(ceil_div(ROWS, BM) * 2 * N * (K / 2 + K / 16 + 4) + ceil_div(N, 64) * ROWS * (K / 2 + K / 16 + 4)
-	+ (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(4 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(e2m1, x, "ROWS, K");
-	IN(e4m3, x_block, "ROWS, ceil_div(K, 16)");
-	IN(f32, x_row_scale, "ROWS");
-	IN(e2m1, gate, "N, K");
-	IN(e2m1, up, "N, K");
-	IN(e4m3, gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(GATE_ROW_SCALE, f32, gate_row_scale, "N");
-	IN(e4m3, up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(UP_ROW_SCALE, f32, up_row_scale, "N");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 2
+#define RESIDUAL 0
+#include "products/mma_fp4_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) mma_fp4_swiglu(const Args a)
 {
 	let_next_start();
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
-	using T = Fp4Tile<BM, 128>;
 	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * 64;
 	if (t0 >= a.step[0])
 		return;

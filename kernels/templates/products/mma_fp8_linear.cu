@@ -12,49 +12,15 @@
 #include "products/mma_codes.cuh"
 
 KERNEL(mma_fp8_linear, linear_rows)
-ARCH(89)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 2048)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(W_SCALE)
-FLAG(W_ROW_SCALE)
-FLAG(BIAS)
-DTYPES(WT, e4m3)
-DTYPES(ST, bf16, f32, e8m0)
-DTYPES(BT, bf16, f16, f32)
-TUNE(BM, 128, 64)
-REQUIRE(K % 16 == 0)
-REQUIRE(!W_SCALE || BLOCK_N % 8 == 0 && (BLOCK_K >= K || BLOCK_K % 128 == 0))
-REQUIRE(BM == 64 || ceil_div(ROWS, BM) * ceil_div(N, 128) >= 88)
-ORDER(mma_fp8)
-GRID(ceil_div(ROWS, BM), ceil_div(N, 128), 1)
-BLOCK(256)
-SMEM(98304 / ((BM + 128) * 128) * ((BM + 128) * 128))
-READS(ceil_div(ROWS, BM) * (N * K * WT_BYTES
-	+ W_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BYTES + W_ROW_SCALE * N * 4)
-	+ ceil_div(N, 128) * ROWS * (K + ceil_div(K, 128) * 4) + BIAS * N * BT_BYTES)
-WRITES(ROWS * N * 2)
-FLOPS(2 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(e4m3, x, "ROWS, K");
-	IN(f32, x_scale, "ceil_div(K, 128), ROWS");
-	IN(WT, w, "N, K");
-	IN_IF(W_SCALE, ST, w_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(W_ROW_SCALE, f32, w_row_scale, "N");
-	IN_IF(BIAS, BT, bias, "N");
-	OUT(bf16, y, "ROWS, N");
-};
+#define MATRICES 1
+#define RESIDUAL 0
+#include "products/mma_fp8_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) mma_fp8_linear(const Args a)
 {
 	let_next_start();
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
-	using T = CodeTile<BM, 128>;
 	const int t0 = blockIdx.x * BM, n0 = blockIdx.y * 128;
 	if (t0 >= a.step[0])
 		return;

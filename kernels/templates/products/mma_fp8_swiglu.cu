@@ -14,58 +14,15 @@
 #include "products/mma_codes.cuh"
 
 KERNEL(mma_fp8_swiglu, linear_swiglu_fp8)
-ARCH(89)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 2048)
-DIM(N, 8192)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-FLAG(GATE_SCALE)
-FLAG(GATE_ROW_SCALE)
-FLAG(UP_SCALE)
-FLAG(UP_ROW_SCALE)
-FLAG(GATE_BIAS)
-FLAG(UP_BIAS)
-DTYPES(WT, e4m3)
-DTYPES(ST, bf16, f32, e8m0)
-DTYPES(BT, bf16, f16, f32)
-REQUIRE(K % 16 == 0)
-REQUIRE(N % 2 == 0)
-REQUIRE(GATE_SCALE == UP_SCALE)
-REQUIRE(!GATE_SCALE || BLOCK_N % 8 == 0 && (BLOCK_K >= K || BLOCK_K % 128 == 0))
-ORDER(mma_fp8)
-GRID(ceil_div(ROWS, 64), ceil_div(N, 128), 1)
-BLOCK(256)
-SMEM(98304 / ((64 + 256) * 128) * ((64 + 256) * 128))
-READS(ceil_div(ROWS, 64) * (2 * N * K * WT_BYTES
-	+ 2 * GATE_SCALE * ceil_div(N, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BYTES
-	+ (GATE_ROW_SCALE + UP_ROW_SCALE) * N * 4)
-	+ ceil_div(N, 128) * ROWS * (K + ceil_div(K, 128) * 4) + (GATE_BIAS + UP_BIAS) * N * BT_BYTES)
-WRITES(ROWS * N + ROWS * ceil_div(N, 128) * 4)
-FLOPS(4 * ROWS * N * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(e4m3, x, "ROWS, K");
-	IN(f32, x_scale, "ceil_div(K, 128), ROWS");
-	IN(WT, gate, "N, K");
-	IN(WT, up, "N, K");
-	IN_IF(GATE_SCALE, ST, gate_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(GATE_ROW_SCALE, f32, gate_row_scale, "N");
-	IN_IF(UP_SCALE, ST, up_scale, "ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(UP_ROW_SCALE, f32, up_row_scale, "N");
-	IN_IF(GATE_BIAS, BT, gate_bias, "N");
-	IN_IF(UP_BIAS, BT, up_bias, "N");
-	OUT(e4m3, y, "ROWS, N");
-	OUT(f32, y_scale, "ceil_div(N, 128), ROWS");
-};
+#define MATRICES 2
+#define RESIDUAL 0
+#include "products/mma_fp8_contract.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) mma_fp8_swiglu(const Args a)
 {
 	let_next_start();
 	inputs_ready();
 	DYNAMIC_SMEM(ring);
-	using T = CodeTile<64, 256>;
 	__shared__ float largest[64][T::warps_n];
 	const int t0 = blockIdx.x * 64, n0 = blockIdx.y * 128;
 	if (t0 >= a.step[0])

@@ -1,18 +1,20 @@
 // wgmma_codes_contract.cuh - contract fragment: products of codes in groups for long prompts, wgmma_codes_*.cu.
 //
-// MATRICES and RESIDUAL: wgmma_operands.cuh. A tile of two matrices has as many rows of each.
+// MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each.
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
 MATRIX(wgmma)
-PARAM(MATRICES, 1, 2)
-PARAM(RESIDUAL, 0, 1)
 DIM(ROWS, 2048)
 DIM(K, 2048)
 DIM(N, 2048)
-ATTR_INT(BLOCK_N, 1)
-ATTR_INT(BLOCK_K, 16)
 DTYPES(WT, e2m1, u4)
 DTYPES(ST, e4m3, e8m0, f32z)
+#define NORM 0
+#define LOGITS 0
+#define X_BITS 16
+#define SCALES 2
+#define MAPS 1
+#include "products/operands.cuh"
 TUNE(BM, 256, 128)
 TUNE(WARPGROUPS, 2, 3)
 TUNE(CLUSTER, 2, 1)
@@ -20,9 +22,6 @@ TUNE(SPLIT, 1, 2, 4)
 FORMULA(columns(), 64 / MATRICES * WARPGROUPS)
 REQUIRE(K % 32 == 0)
 REQUIRE(N % 8 == 0)
-REQUIRE(BLOCK_N == 1
-	&& (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
-		: BM == 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))
 REQUIRE(BM == 128 || WARPGROUPS == 2)
 REQUIRE(CLUSTER == 1 || N > columns())
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
@@ -40,11 +39,10 @@ PIECES(pieces())
 RATE((SPLIT == 4 ? (4 * tiles() <= SMS * 10 / 13 ? 46 : 26)
 	: SPLIT == 2 ? 48 : BM == 256 ? 74 : WARPGROUPS == 3 ? 56 : 52) - (ST_BITS == 32 ? 5 : 0)
 	+ (CLUSTER * SPLIT > 1 ? 0 : tiles() <= SMS ? 1 : BM == 256 ? -8 : -1))
-#define SCALES 2
 FORMULA(x_box(), BM / CLUSTER) FORMULA(x_columns(), 64)
 FORMULA(w_box(), columns()) FORMULA(w_columns(), 256)
-#define RESIDUAL_MAP 0
-#include "products/wgmma_operands.cuh"
-READS(MATRICES * N * (K / 2 + ceil_div(K, BLOCK_K) * ST_BYTES) + row_scales() * N * 4 + ROWS * K * 2 + added_bytes())
-WRITES(ROWS * N * 2)
+REQUIRE(BLOCK_N == 1
+	&& (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
+		: BM == 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))
+READS(matrix_bytes() + ROWS * x_row_bytes() + added_bytes())
 static_assert(dynamic_smem() == CodeTile<BM, WARPGROUPS>::smem_bytes, "SMEM is what the rings and their barriers take");

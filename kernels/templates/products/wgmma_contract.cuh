@@ -1,15 +1,19 @@
 // wgmma_contract.cuh - contract fragment: products of bf16 for long prompts, wgmma_linear, _residual and _swiglu.
 //
-// MATRICES and RESIDUAL: wgmma_operands.cuh. A tile of two matrices has as many rows of each: BN / 2 columns of y.
+// MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each: BN / 2 columns of y.
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
 MATRIX(wgmma)
-PARAM(MATRICES, 1, 2)
-PARAM(RESIDUAL, 0, 1)
 DIM(ROWS, 2048)
 DIM(K, 2048)
 DIM(N, 2048)
 DTYPES(WT, bf16)
+#define NORM 0
+#define LOGITS 0
+#define X_BITS 16
+#define SCALES 0
+#define MAPS 2
+#include "products/operands.cuh"
 #if MATRICES == 1
 TUNE(BN, 256, 192, 128, 64)
 #else
@@ -31,11 +35,7 @@ SMEM(wgmma_smem(BN))
 PIECES(wgmma_pieces(ROWS, N, BN / MATRICES, CLUSTER))
 RATE((BN == 256 ? 74 : BN == 192 ? 69 : BN == 128 ? 65 : 50)
 	+ (CLUSTER == 2 ? 0 : tiles() <= SMS ? 1 : BN == 256 ? -1 : BN == 192 ? -4 : -8))
-#define SCALES 0
 FORMULA(x_box(), 128) FORMULA(x_columns(), 64)
 FORMULA(w_box(), BN / max(CLUSTER, MATRICES)) FORMULA(w_columns(), 64)
-#define RESIDUAL_MAP RESIDUAL
-#include "products/wgmma_operands.cuh"
-READS(MATRICES * N * K * WT_BYTES + ROWS * K * 2 + added_bytes())
-WRITES(ROWS * N * 2)
+READS(matrix_bytes() + ROWS * x_row_bytes() + added_bytes())
 static_assert(dynamic_smem() == WideTile<BN>::smem_bytes, "SMEM is what the ring and its barriers take");

@@ -1,15 +1,24 @@
 // wgmma_few_contract.cuh - contract fragment: products of up to 256 rows, columns divided, wgmma_few_*.cu.
 //
-// MATRICES, RESIDUAL and SCALES (0 or 1): wgmma_operands.cuh. A tile of two matrices has as many rows of each: BN / 2
+// MATRICES, RESIDUAL and SCALES (0 or 1): operands.cuh. A tile of two matrices has as many rows of each: BN / 2
 // columns of y, by 64 rows of x. P is the form of the product (wgmma_few.cuh).
-PARAM(MATRICES, 1, 2)
-PARAM(RESIDUAL, 0, 1)
-PARAM(SCALES, 0, 1)
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 64)
 DIM(K, 4096)
 DIM(N, 6144)
+#if SCALES
+DTYPES(WT, e4m3)
+DTYPES(ST, bf16, f32, e8m0)
+#define X_BITS 8
+#else
+DTYPES(WT, bf16)
+#define X_BITS 16
+#endif
+#define NORM 0
+#define LOGITS 0
+#define MAPS 1
+#include "products/operands.cuh"
 #if MATRICES == 1
 TUNE(BN, 128, 64)
 TUNE(SPLIT, 1, 2, 3, 4) FORMULA(split(), SPLIT)
@@ -24,36 +33,27 @@ REQUIRE(N % 8 == 0)
 REQUIRE(split() == 1 || blocks() <= SMS)
 #if SCALES
 MATRIX(wgmma_fp8)
-ATTR_INT(BLOCK_N, 128) ATTR_INT(BLOCK_K, 128)
-DTYPES(WT, e4m3)
-DTYPES(ST, bf16, f32, e8m0)
-FLAG(W_SCALE) FORMULA(block_bytes(), W_SCALE * ceil_div(N, 128) * ceil_div(K, 128) * ST_BYTES)
 REQUIRE(K % 16 == 0)
-REQUIRE(!W_SCALE || BLOCK_N == 128 && BLOCK_K == 128)
+REQUIRE(!scaled() || BLOCK_N == 128 && BLOCK_K == 128)
 REQUIRE(K > 128 * (split() - 1))
 ORDER(wgmma_few_fp8, split())
-FORMULA(x_row_bytes(), K + ceil_div(K, 128) * 4) FORMULA(x_columns(), 128) FORMULA(w_columns(), 128)
+FORMULA(x_columns(), 128) FORMULA(w_columns(), 128)
 RATE(BN == 128 ? 43 : 30)
 #else
 MATRIX(wgmma)
-DTYPES(WT, bf16)
-FORMULA(block_bytes(), 0)
 REQUIRE(K % 8 == 0)
 #if MATRICES == 1
 PREFER(ROWS > 32)
 REQUIRE(K >= 64 * SPLIT)
 #endif
 ORDER(wgmma_few, split())
-FORMULA(x_row_bytes(), K * 2) FORMULA(x_columns(), 64) FORMULA(w_columns(), 64)
+FORMULA(x_columns(), 64) FORMULA(w_columns(), 64)
 RATE(BN == 128 * MATRICES ? 65 : 50)
 #endif
 GRID(blocks(), 1, 1)
 BLOCK(384)
 SMEM(231424)
-#define RESIDUAL_MAP 0
-#include "products/wgmma_operands.cuh"
-READS(MATRICES * N * K * WT_BYTES + block_bytes() + row_scales() * N * 4 + ROWS * x_row_bytes() + added_bytes())
-WRITES(ROWS * N * 2)
+READS(matrix_bytes() + ROWS * x_row_bytes() + added_bytes())
 
 using P = FewProducts<ROWS, K, N, BN, split(), MATRICES, x_columns()>;
 static_assert(P::smem_bytes <= dynamic_smem(), "the ring, its barriers, and what aligns it; then the sums of a tile");

@@ -8,30 +8,11 @@
 #include "shared/reduce.cuh"
 
 KERNEL(norm_rows, norm_rows)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 4096)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-DTYPES(NT, bf16, f16, f32)
-REQUIRE(K % 8 == 0)
-ORDER(norm)
-GRID(ROWS, 1, 1)
-BLOCK(K < 32768 ? ceil_div(K, 1024) * 32 : 1024)
-READS(ROWS * K * 2 + K * NT_BYTES)
-WRITES(ROWS * K * 2)
-FLOPS(4 * ROWS * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(NT, norm, "K");
-	OUT(bf16, y, "ROWS, K");
-};
+#define NORM 1
+#define Y_BITS 16
+#include "rows/rows_contract.cuh"
 
-constexpr int threads = K < 32768 ? ceil_div(K, 1024) * 32 : 1024, pieces = ceil_div(K / 8, threads);
-
-extern "C" __global__ void __launch_bounds__(K < 32768 ? ceil_div(K, 1024) * 32 : 1024) norm_rows(const Args a)
+extern "C" __global__ void __launch_bounds__(threads) norm_rows(const Args a)
 {
 	__shared__ float sums[threads / 32];
 	const i64 row = i64(blockIdx.x) * K;

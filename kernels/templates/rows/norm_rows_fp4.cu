@@ -10,33 +10,11 @@
 #include "shared/quant_fp4.cuh"
 
 KERNEL(norm_rows_fp4, norm_rows_fp4)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 4096)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-DTYPES(NT, bf16, f16, f32)
-REQUIRE(K % 16 == 0)
-ORDER(norm)
-ORDER(quotients, 16)
-GRID(ROWS, 1, 1)
-BLOCK(K < 16384 ? ceil_div(K, 512) * 32 : 1024)
-READS(ROWS * K * 2 + K * NT_BYTES)
-WRITES(ROWS * K / 2 + ROWS * ceil_div(K, 16) + ROWS * 4)
-FLOPS(12 * ROWS * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(NT, norm, "K");
-	OUT(e2m1, y, "ROWS, K");
-	OUT(e4m3, y_block, "ROWS, ceil_div(K, 16)");
-	OUT(f32, y_row_scale, "ROWS");
-};
+#define NORM 1
+#define Y_BITS 4
+#include "rows/rows_contract.cuh"
 
-constexpr int threads = K < 16384 ? ceil_div(K, 512) * 32 : 1024, pieces = ceil_div(K / 8, threads);
-
-extern "C" __global__ void __launch_bounds__(K < 16384 ? ceil_div(K, 512) * 32 : 1024) norm_rows_fp4(const Args a)
+extern "C" __global__ void __launch_bounds__(threads) norm_rows_fp4(const Args a)
 {
 	__shared__ float scratch[threads / 32];
 	const int row = blockIdx.x;

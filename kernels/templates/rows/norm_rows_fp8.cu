@@ -10,32 +10,11 @@
 #include "shared/reduce.cuh"
 
 KERNEL(norm_rows_fp8, norm_rows_fp8)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 4096)
-ATTR_FLOAT(EPS, 1e-5f)
-ATTR_INT(NORM_ONE, 0)
-DTYPES(NT, bf16, f16, f32)
-REQUIRE(K % 8 == 0)
-ORDER(norm)
-ORDER(quotients, 128)
-GRID(ROWS, 1, 1)
-BLOCK(K < 16384 ? ceil_div(K, 512) * 32 : 1024)
-READS(ROWS * K * 2 + K * NT_BYTES)
-WRITES(ROWS * K + ROWS * ceil_div(K, 128) * 4)
-FLOPS(8 * ROWS * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	IN(NT, norm, "K");
-	OUT(e4m3, y, "ROWS, K");
-	OUT(f32, y_scale, "ceil_div(K, 128), ROWS");
-};
+#define NORM 1
+#define Y_BITS 8
+#include "rows/rows_contract.cuh"
 
-constexpr int threads = K < 16384 ? ceil_div(K, 512) * 32 : 1024, pieces = ceil_div(K / 8, threads);
-
-extern "C" __global__ void __launch_bounds__(K < 16384 ? ceil_div(K, 512) * 32 : 1024) norm_rows_fp8(const Args a)
+extern "C" __global__ void __launch_bounds__(threads) norm_rows_fp8(const Args a)
 {
 	__shared__ float sums[threads / 32];
 	const int row = blockIdx.x;

@@ -8,27 +8,11 @@
 #include "shared/quant.cuh"
 
 KERNEL(quant_rows, quant_rows)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 4096)
-REQUIRE(K % 8 == 0)
-ORDER(quotients, 128)
-GRID(ROWS, 1, 1)
-BLOCK(K < 8192 ? ceil_div(K, 256) * 32 : 1024)
-READS(ROWS * K * 2)
-WRITES(ROWS * K + ROWS * ceil_div(K, 128) * 4)
-FLOPS(4 * ROWS * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	OUT(e4m3, y, "ROWS, K");
-	OUT(f32, y_scale, "ceil_div(K, 128), ROWS");
-};
+#define NORM 0
+#define Y_BITS 8
+#include "rows/rows_contract.cuh"
 
-constexpr int threads = K < 8192 ? ceil_div(K, 256) * 32 : 1024, pieces = ceil_div(K / 8, threads);
-
-extern "C" __global__ void __launch_bounds__(K < 8192 ? ceil_div(K, 256) * 32 : 1024) quant_rows(const Args a)
+extern "C" __global__ void __launch_bounds__(threads) quant_rows(const Args a)
 {
 	let_next_start();
 	inputs_ready();

@@ -9,28 +9,11 @@
 #include "shared/quant_fp4.cuh"
 
 KERNEL(quant_rows_fp4, quant_rows_fp4)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 2048)
-DIM(K, 4096)
-REQUIRE(K % 16 == 0)
-ORDER(quotients, 16)
-GRID(ROWS, 1, 1)
-BLOCK(K < 16384 ? ceil_div(K, 512) * 32 : 1024)
-READS(ROWS * K * 2)
-WRITES(ROWS * K / 2 + ROWS * ceil_div(K, 16) + ROWS * 4)
-FLOPS(8 * ROWS * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, x, "ROWS, K");
-	OUT(e2m1, y, "ROWS, K");
-	OUT(e4m3, y_block, "ROWS, ceil_div(K, 16)");
-	OUT(f32, y_row_scale, "ROWS");
-};
+#define NORM 0
+#define Y_BITS 4
+#include "rows/rows_contract.cuh"
 
-constexpr int threads = K < 16384 ? ceil_div(K, 512) * 32 : 1024, pieces = ceil_div(K / 8, threads);
-
-extern "C" __global__ void __launch_bounds__(K < 16384 ? ceil_div(K, 512) * 32 : 1024) quant_rows_fp4(const Args a)
+extern "C" __global__ void __launch_bounds__(threads) quant_rows_fp4(const Args a)
 {
 	__shared__ float scratch[threads / 32];
 	let_next_start();
