@@ -59,7 +59,7 @@ static const KernelTemplate *template_named(const char *name, const Target *targ
 /* A time's tunables as the template has them today: one that it did not have then has the first of its values. */
 static const char *tunables_today(Arena *a, const KernelTemplate *t, const TunedTime *time)
 {
-	const char *text = time->tunables;
+	const char *text = "";
 	for (int i = 0; i < t->n_tunables; i++) {
 		const ContractTunable *tune = &t->tunables[i];
 		const size_t n = strlen(tune->name);
@@ -68,7 +68,9 @@ static const char *tunables_today(Arena *a, const KernelTemplate *t, const Tuned
 			at += strcspn(at, " ");
 			at += *at == ' ';
 		}
-		if (!*at)
+		if (*at)
+			text = arena_printf(a, "%s%s%.*s", text, *text ? " " : "", (int)strcspn(at, " "), at);
+		else
 			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", tune->name, tune->values[0]);
 	}
 	return text;

@@ -73,6 +73,23 @@ def test_current_changed_missing_and_gone(atlasc, built_in, serving, tmp_path):
     }
 
 
+def test_tunables_in_another_order(atlasc, built_in, tmp_path):
+    """A compile looks times up by that text, so such a time is not one of the template as it is."""
+    turned = {
+        (name, constants, " ".join(reversed(tunables.split()))): value
+        for (name, constants, tunables), value in built_in.items()
+        if name in ("attn_wgmma", "zero_slots")
+    }
+    file = tmp_path / "times.toml"
+    file.write_text(file_of(turned))
+    [listed] = json.loads(atlasc("times", file, "--json").stdout)["files"]
+    for t in listed["times"]:
+        assert t["is_current"] == (t["template"] == "zero_slots"), t
+        assert t["tunables_today"] == " ".join(reversed(t["tunables"].split())), t
+    words = ["tests/gpu/shapes/llama-3.1-8b.json", "--random-weights", "--dry-run", "--tuning", file]
+    assert re.findall(r"note\[A0704\]: times of (\w+) ", atlasc(*words).stderr) == ["attn_wgmma"]
+
+
 def test_all_cards(atlasc, repo):
     """Without a file: each built-in one, and the targets that have none."""
     done = atlasc("times")
