@@ -34,9 +34,9 @@ template = "attn_step"
 )
 
 
-def place(repo: pathlib.Path, template: str, start: str) -> str:
-    """Of the one line of the template's file that begins so."""
-    (file,) = (repo / "kernels/templates").rglob(f"{template}.cu")
+def place(repo: pathlib.Path, name: str, start: str) -> str:
+    """Of the one line of that file of kernels/templates that begins so."""
+    (file,) = (repo / "kernels/templates").rglob(name)
     lines = file.read_text(encoding="utf-8").splitlines()
     (at,) = [n for n, line in enumerate(lines, 1) if line.strip().startswith(start)]
     return f"({file.relative_to(repo)}:{at})"
@@ -60,13 +60,13 @@ def test_a_pin_says_what_its_template_lacks(atlasc, repo, tmp_path):
         "16, all decode buckets, all layers, sm_90a)"
     )
     why = "rejected w: model.layers.0.self_attn.q_proj.weight (+2) is bf16, which WT does not take"
-    assert lines == [f"    gemv_norm: {why} " + place(repo, "gemv_norm", "IN(WT, w,")]
+    assert lines == [f"    gemv_norm: {why} " + place(repo, "operands.cuh", "IN(WT, w,")]
     toml, again, lines = refusal(atlasc, tmp_path, PIN, "--verbose")
     assert again == first and len(lines) > 20
     for line in lines:
         template = line.split()[0].rstrip(":")
         place_of = re.search(r": rejected .* \(kernels/templates/\w+/(\w+)\.cuh?:[1-9][0-9]*\)$", line)
-        of = (template, re.sub("_[a-z]+$", "_contract", template))  # its own file, or its family's fragment
+        of = (template, re.sub("_[a-z]+$", "_contract", template), "operands")  # its own file, or its family's fragment
         assert place_of[1] in of if place_of else line.endswith(": excluded by the pin at MODEL.toml:9"), line
 
 
@@ -126,6 +126,31 @@ def test_a_pin_of_what_is_only_not_preferred(atlas, plan_of, repo, tmp_path):
     recheck = [sys.executable, repo / "tests/audit/recheck.py"]
     run = subprocess.run(recheck, input=text, capture_output=True, text=True, timeout=300)
     assert run.stdout.endswith(" verdicts, 0 disagreements\n"), run.stdout
+
+
+@pytest.mark.parametrize(
+    "model,template,phase,tunables",
+    [
+        ("llama", "attn_step", "decode", "WARPS = 8, STAGES = 2, SPLITS = 8, CLUSTER = 8"),
+        ("llama-hd256", "attn_step", "decode", "WARPS = 2, STAGES = 2, CLUSTER = 4, SPLITS = 4"),
+        ("llama", "gemm_norm", "decode", "BM = 128, BN = 128"),
+        ("llama", "gemm_residual", "prefill", "BM = 16, BN = 128"),
+        ("qwen3_moe", "route_tiles", "prefill", "PARTS = 8"),
+    ],
+)
+def test_taste_excludes_no_pin(atlas, plan_of, tmp_path, model, template, phase, tunables):
+    """What is only not worth while is no reason to refuse a kernel: it compiles, and the plan says what it lacks."""
+    toml = tmp_path / "MODEL.toml"
+    pin = f'[[kernels.pin]]\ntemplate = "{template}"\nphase = "{phase}"\ntunables = {{ {tunables} }}\n'
+    toml.write_text(TOML.replace('"llama"', f'"{model.split("-")[0]}"') + pin)
+    plan = plan_of(model, "--model", toml, "--target", "sm_90a")
+    phases = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]
+    found = [c for p in phases if p["phase"] == phase for x in p["launches"] for c in x["candidates"]]
+    chosen = [c for c in found if c["verdict"] == "chosen" and c["template"] == template]
+    assert chosen
+    for c in chosen:
+        assert set(tunables.replace(" = ", "=").split(", ")) <= set(c["tunables"].split()), c
+        assert c["cost_from"] == "pin" and c["reason"].startswith("not preferred: "), c
 
 
 def test_pruned_needs_candidates(atlasc):

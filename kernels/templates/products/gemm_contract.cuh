@@ -27,13 +27,13 @@ REQUIRE(WT_BITS < 16 || !scaled() && !n_row_scales())
 REQUIRE(WT_BITS != 8 || !scaled() || BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
 REQUIRE(WT_BITS != 4 || scaled() && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && (BLOCK_K >= K || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))))
-// A tile is taken when at least 88 blocks are left to keep a large GPU busy, as BN = 64 always is, and when the next
+// A tile is wanted when at least 88 blocks are left to keep a large GPU busy, as BN = 64 always is, and when the next
 // larger BM would leave fewer: larger tiles ask less of the L2 cache.
 FORMULA(columns_of(int bn), ceil_div(n_columns(), bn / MATRICES))
 PREFER(n_rows() >= 9)
-REQUIRE(BM == 16 || n_rows() > BM / 2)
-REQUIRE(BN == 64 || ceil_div(n_rows(), BM) * columns_of(BN) >= 88)
-REQUIRE(BM == 128 || n_rows() <= BM || ceil_div(n_rows(), 2 * BM) * columns_of(64) < 88)
+PREFER(BM == 16 || n_rows() > BM / 2)
+PREFER(BN == 64 || ceil_div(n_rows(), BM) * columns_of(BN) >= 88)
+PREFER(BM == 128 || n_rows() <= BM || ceil_div(n_rows(), 2 * BM) * columns_of(64) < 88)
 ORDER(gemm)
 #if LOGITS
 FORMULA(part_ids(), BN)

@@ -17,7 +17,7 @@ DTYPES(ST, bf16, f32, e8m0)
 #include "products/operands.cuh"
 #if MATRICES == 1
 TUNE(BM, 128, 64) FORMULA(tile_rows(), BM)
-REQUIRE(BM == 64 || ceil_div(ROWS, BM) * ceil_div(N, 128) >= 88)
+PREFER(BM == 64 || ceil_div(ROWS, BM) * ceil_div(N, 128) >= 88)
 #else
 FORMULA(tile_rows(), 64)
 REQUIRE(N % 2 == 0)
