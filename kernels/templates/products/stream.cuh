@@ -18,9 +18,9 @@
 //
 // Codes become bf16 on the way to the product, without rounding (stream_codes.cuh). The scales of groups of e2m1 codes
 // multiply the codes; those of larger blocks of e4m3 codes, and of groups of u4, whose zeros the codes lose first,
-// multiply the sums over a block's columns, in f32, and these add up apart; what is one for a row of w is left to the
-// caller. At few rows of x, where instructions are what codes
-// cost, each warp norms its columns of x before it starts, all lanes at it, and keeps them in shared memory.
+// multiply sums in f32 that are kept apart, of a turn or, where that is shorter, of the block's columns in it; what is
+// one for a row of w is left to the caller. At few rows of x, where instructions are what codes cost, each warp norms
+// its columns of x before it starts, all lanes at it, and keeps them in shared memory.
 //
 // SPLIT_ warps, a group, share K in turns of COLS_ columns and own 16 * TILES_ rows of w. Their sums meet in shared
 // memory and are added in the order of the warps: the bits of a row depend on the kernel alone, not on its place among
@@ -36,7 +36,9 @@ constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
 
 // Few rows of x wait for codes of w in shared memory, as long as rings of two turns, 75776 bytes, have room too.
-// What a row takes, and whether they wait, of `split` warps that share k columns in turns of `cols`:
+// What is kept for a row, and whether rows wait, of `split` warps that share k columns in turns of `cols`. It is what a
+// row takes where all 8 share them; of fewer it is 8 / split times the columns, and a row of e4m3 waits up to a K of 1152 where
+// 9472 had room (split = 1, on sm_90a: N of experts is 512 or 768 in all shapes that were measured):
 FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
 FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),
 	bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols, split) + 75776 <= SMEM_MAX)
