@@ -10,11 +10,14 @@
 static int kernel_of(const FakeGpu *g, int number)
 {
 	const TargetPlan *t = &g->artifact->targets[0];
-	for (int k = 0; k < t->n_kernels; k++) {
+	int n = 0;
+	for (int k = 0; k < t->n_kernels || (g->is_reopened && n > 0); k++) {
+		k = k < t->n_kernels ? k : 0; /* the next session's */
 		bool is_of_a_step = false;
 		for (int p = 0; p < t->n_phases; p++)
 			for (int i = 0; i < t->phases[p].n_launches && t->phases[p].kind != PROBE; i++)
 				is_of_a_step |= t->phases[p].launches[i].kernel == k;
+		n += is_of_a_step;
 		if (is_of_a_step && number-- == 0)
 			return k;
 	}

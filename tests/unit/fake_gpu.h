@@ -11,6 +11,7 @@
 #include "tests/unit/fake_driver.h"
 
 typedef struct FakeGpu {
+	bool is_reopened; /* sessions follow one another, and each loads the plan's kernels */
 	FakeDriver *driver;
 	const Artifact *artifact; /* target 0 is executed */
 	int n_executed;

@@ -17,16 +17,9 @@
 
 typedef struct Bench { Rig rig; char path[96], *text; size_t n; Certificate c; } Bench;
 
-static void certify(Bench *b, const char *family, const char *key, int exit_code)
+static void measure(Bench *b, const char *key, int exit_code)
 {
 	char why[256];
-	Options *o = &b->rig.made.c.model.options;
-	memset(&b->rig, 0, sizeof b->rig);
-	synthetic_model(&b->rig.made.c, family);
-	memcpy(o->prefill, (int[]){8, 24, 32}, 3 * sizeof(int)); /* each must be measured in its own bucket */
-	o->n_prefill = 3;
-	make_plan_of_model(&b->rig.made);
-	rig_made(&b->rig);
 	b->text = calloc(1, CERT_MAX_BYTES);
 	snprintf(b->path, sizeof b->path, "%s.cert", b->rig.made.path);
 	assert_int_equal(certify_call(b->rig.plan, &b->rig.driver, b->rig.made.path, key), exit_code);
@@ -35,6 +28,18 @@ static void certify(Bench *b, const char *family, const char *key, int exit_code
 	b->n = fread(b->text, 1, CERT_MAX_BYTES, f);
 	fclose(f);
 	assert_true(certificate_read(b->text, b->n, &b->c, why, sizeof why));
+}
+
+static void certify(Bench *b, const char *family, const char *key, int exit_code)
+{
+	Options *o = &b->rig.made.c.model.options;
+	memset(&b->rig, 0, sizeof b->rig);
+	synthetic_model(&b->rig.made.c, family);
+	memcpy(o->prefill, (int[]){8, 24, 32}, 3 * sizeof(int)); /* each must be measured in its own bucket */
+	o->n_prefill = 3;
+	make_plan_of_model(&b->rig.made);
+	rig_made(&b->rig);
+	measure(b, key, exit_code);
 }
 
 static void end(Bench *b)
@@ -76,24 +81,66 @@ static void refused(const Bench *b, int major, const char *trust, const char *wa
 		fail_msg("%s: expected %s", why, want);
 }
 
+static void all_is_measured(const Bench *b)
+{
+	const TargetPlan *t = &b->rig.plan->artifact.targets[0];
+	for (int p = 0; p < t->n_phases; p++) {
+		const PhaseLabel name = phase_label(t->phases[p].kind, t->phases[p].rows, t->phases[p].each);
+		for (int l = 0; l < t->phases[p].n_launches && t->phases[p].kind != PROBE; l++) {
+			bool found = false;
+			for (int i = 0; i < b->c.n_ops; i++)
+				found |= b->c.ops[i].op == t->phases[p].launches[l].op && strcmp(b->c.ops[i].phase, name.text) == 0;
+			if (!found)
+				fail_msg("%s in %s is not measured", op_table[t->phases[p].launches[l].op].name, name.text);
+		}
+	}
+}
+
+static void by_ladder(Options *o)
+{
+	static const Rung ladder[] = {{1, 3}, {2, 2}, {4, 1}};
+	memcpy(o->ladder, ladder, sizeof ladder);
+	o->n_ladder = 3;
+}
+
+static void by_ngrams(Options *o)
+{
+	o->ladder[0] = (Rung){2, 3};
+	o->ladder[1] = (Rung){4, 2};
+	o->n_ladder = 2;
+	o->verify_rows = 3;
+	o->ngram_min = o->ngram_max = 2;
+}
+
+/* Steps of each rung, which no number of sequences alone would bring about where the host drafts. */
+static void rungs_are_measured(void **state)
+{
+	static const struct { const char *folder; void (*change)(Options *); int n; } plans[] = {
+		{"tests/fixtures/qwen3_5", by_ladder, 3}, {"tests/fixtures/llama", by_ngrams, 5}};
+	(void)state;
+	for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+		static Bench b;
+		memset(&b, 0, sizeof b);
+		rig_checkpoint_as(&b.rig, plans[i].folder, plans[i].change);
+		b.rig.gpu.is_reopened = true;
+		measure(&b, NULL, 0);
+		all_is_measured(&b);
+		const TargetPlan *t = &b.rig.plan->artifact.targets[0];
+		int n = 0;
+		for (int p = 0; p < t->n_phases; p++)
+			n += t->phases[p].kind == VERIFY;
+		assert_int_equal(n, plans[i].n);
+		end(&b);
+	}
+}
+
 static void every_launch_of_every_phase_is_measured(void **state)
 {
 	static Bench b;
 	char why[768] = "";
 	(void)state;
 	certify(&b, "qwen3", NULL, 0);
-	const TargetPlan *t = &b.rig.plan->artifact.targets[0];
-	for (int p = 0; p < t->n_phases; p++) {
-		char name[32];
-		snprintf(name, sizeof name, "%s[%d]", phase_name(t->phases[p].kind), t->phases[p].rows);
-		for (int l = 0; l < t->phases[p].n_launches && t->phases[p].kind != PROBE; l++) {
-			bool found = false;
-			for (int i = 0; i < b.c.n_ops; i++)
-				found |= b.c.ops[i].op == t->phases[p].launches[l].op && strcmp(b.c.ops[i].phase, name) == 0;
-			if (!found)
-				fail_msg("%s in %s is not measured", op_table[t->phases[p].launches[l].op].name, name);
-		}
-	}
+	all_is_measured(&b);
 	assert_int_equal(b.c.n_layers, 3);
 	assert_string_equal(b.c.target, "sm_90a");
 	assert_int_equal(b.c.cc_major, 9);
@@ -203,7 +250,7 @@ static void one_form_of_one_plan(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_of_every_phase_is_measured),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_of_every_phase_is_measured), cmocka_unit_test(rungs_are_measured),
 		cmocka_unit_test(a_wrong_launch_is_named), cmocka_unit_test(logits_are_those_of_a_graph),
 		cmocka_unit_test(one_form_of_one_plan)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,8 @@ static int open_gpu(const Work *w, const char *speculate, AtlasSession **session
 	AtlasStatus s = cuda_open(&config, &device, &error);
 	if (s == ATLAS_OK)
 		s = session_open_on(w->plan, device, session, &error);
+	if (s == ATLAS_OK)
+		session_speculate(*session, cli_speculates(&args));
 	return s == ATLAS_OK ? 0 : cli_fail(w->args, &error);
 }
 
