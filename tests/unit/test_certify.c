@@ -250,7 +250,8 @@ static void one_form_of_one_plan(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_of_every_phase_is_measured), cmocka_unit_test(rungs_are_measured),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_of_every_phase_is_measured),
+		cmocka_unit_test(rungs_are_measured),
 		cmocka_unit_test(a_wrong_launch_is_named), cmocka_unit_test(logits_are_those_of_a_graph),
 		cmocka_unit_test(one_form_of_one_plan)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
