@@ -44,18 +44,26 @@ void session_free_slot(AtlasSession *s, int slot)
 	s->n_as_needed -= q->as_needed;
 	s->n_aside -= q->n_aside;
 	free(q->tokens);
+	free(q->entry);
 	free(q->aside);
 	free(q->logits);
 	*q = (Sequence){.pages = q->pages};
 }
 
-/* Takes n free pages, and enters them in the page table of the device. */
+static void claim_pages(AtlasSession *s, Sequence *q, int n)
+{
+	while (n-- > 0)
+		q->pages[q->n_pages++] = s->free_pages[--s->n_free_pages];
+}
+
+/* Takes n free pages, and enters them in what put_pages copies. */
 static void take_pages(AtlasSession *s, int slot, int n)
 {
 	Sequence *q = &s->slots[slot];
 	int32_t *row = s->device->io.new_pages + (size_t)slot * (size_t)s->graph->max_pages;
-	for (; n > 0; n--, q->n_pages++)
-		row[q->n_pages] = q->pages[q->n_pages] = s->free_pages[--s->n_free_pages];
+	const int first = q->n_pages;
+	claim_pages(s, q, n);
+	memcpy(row + first, q->pages + first, sizeof *row * (size_t)n);
 }
 
 /* Gives the device pages [first, first + n) of the slot, by a copy out of io->new_pages: until it is made, these
@@ -104,11 +112,28 @@ static AtlasStatus check_pages(AtlasSession *s, const SlotClaim *claim, int n)
 	return ATLAS_OK;
 }
 
-AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
+static AtlasStatus make_entry(AtlasSession *s, const SlotClaim *claim, Entry **entry)
 {
 	const AtlasSampling *a = claim->sampling;
+	const size_t rules = sizeof *claim->rules * (size_t)claim->n_rules * PLAN_RULE_WORDS;
+	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
+	Entry *e = malloc(sizeof *e + rules);
+	if (!e)
+		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for a sequence");
+	*e = (Entry){.sampling = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
+		a->presence_penalty, a->frequency_penalty},
+		.limits = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32), claim->positions,
+		s->shares[0], s->shares[1], s->shares[2], claim->n_rules | (claim->ignores_stops ? IGNORES_STOPS : 0)},
+		.n_rules = claim->n_rules};
+	if (rules)
+		memcpy(e->rules, claim->rules, rules);
+	*entry = e;
+	return ATLAS_OK;
+}
+
+AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
+{
 	const Graph *g = s->graph;
-	StepIo *io = &s->device->io;
 	const int all_pages = pages_for(s, claim->positions);
 	const int n_pages = claim->as_needed ? smaller(all_pages, pages_for(s, claim->prompt) + some_pages(s)) : all_pages;
 	int i = 0;
@@ -116,39 +141,55 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 		i++;
 	if (i == g->slots)
 		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
+	Sequence *q = &s->slots[i];
 	AtlasStatus status = check_pages(s, claim, n_pages);
-	if (status == ATLAS_OK && (s->has_strays || session_has_results(s))) /* copies of the slot's last pages, too */
-		status = session_wait(s);
+	status = status == ATLAS_OK ? make_entry(s, claim, &q->entry) : status;
 	if (status != ATLAS_OK)
 		return status;
-	Sequence *q = &s->slots[i];
-	memset(io->new_pages + (size_t)i * (size_t)g->max_pages, 0, sizeof *io->new_pages * (size_t)g->max_pages);
-	take_pages(s, i, n_pages);
+	claim_pages(s, q, n_pages);
 	q->as_needed = claim->as_needed;
 	q->all_pages = all_pages;
 	s->n_as_needed += claim->as_needed;
-	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
-	const float sampling[8] = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
-		a->presence_penalty, a->frequency_penalty};
-	const int32_t limits[8] = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32),
-		claim->positions, s->shares[0], s->shares[1], s->shares[2],
-		claim->n_rules | (claim->ignores_stops ? IGNORES_STOPS : 0)};
-	memcpy(io->new_sampling + i * 8, sampling, sizeof sampling);
-	memcpy(io->new_limits + i * 8, limits, sizeof limits);
-	if (claim->n_rules)
-		memcpy(io->new_rules, claim->rules, sizeof *claim->rules * (size_t)claim->n_rules * PLAN_RULE_WORDS);
-	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
-	io->acquire[i] = 1;
-	status = session_run(s, &(StepSize){.phase = ACQUIRE});
-	if (status != ATLAS_OK) {
-		session_free_slot(s, i);
-		return status;
-	}
-	/* No step that runs now can write there: the slot's last sequence has ended. */
-	memset(io->ring + i * PLAN_RING_ENTRIES * PLAN_RING_WORDS, 0,
-		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	*slot = i;
 	return ATLAS_OK;
+}
+
+static AtlasStatus enter(AtlasSession *s, int slot)
+{
+	const Graph *g = s->graph;
+	StepIo *io = &s->device->io;
+	Sequence *q = &s->slots[slot];
+	const Entry *e = q->entry;
+	int32_t *pages = io->new_pages + (size_t)slot * (size_t)g->max_pages;
+	memset(pages, 0, sizeof *pages * (size_t)g->max_pages);
+	memcpy(pages, q->pages, sizeof *pages * (size_t)q->n_pages);
+	memcpy(io->new_sampling + slot * 8, e->sampling, sizeof e->sampling);
+	memcpy(io->new_limits + slot * 8, e->limits, sizeof e->limits);
+	if (e->n_rules)
+		memcpy(io->new_rules, e->rules, sizeof *e->rules * (size_t)e->n_rules * PLAN_RULE_WORDS);
+	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
+	io->acquire[slot] = 1;
+	const AtlasStatus status = session_run(s, &(StepSize){.phase = ACQUIRE});
+	/* No step that runs now can write there: the slot's last sequence has ended. */
+	memset(io->ring + slot * PLAN_RING_ENTRIES * PLAN_RING_WORDS, 0,
+		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
+	free(q->entry);
+	q->entry = NULL;
+	return status;
+}
+
+AtlasStatus session_enter(AtlasSession *s)
+{
+	AtlasStatus status = ATLAS_OK;
+	for (int i = 0; i < s->graph->slots && status == ATLAS_OK; i++) {
+		if (!s->slots[i].entry || s->slots[i].is_aside)
+			continue;
+		if (s->has_strays || session_has_results(s)) /* copies of the slot's last pages, too */
+			status = session_wait(s);
+		if (status == ATLAS_OK)
+			status = enter(s, i);
+	}
+	return status;
 }
 
 /* Growing ---------------------------------------------------------------------------------------------- */
@@ -241,8 +282,13 @@ static AtlasStatus set_aside(AtlasSession *s, int slot)
 static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
 {
 	Sequence *q = &s->slots[slot];
-	take_pages(s, slot, n_pages);
-	AtlasStatus status = put_pages(s, slot, 0, n_pages);
+	AtlasStatus status = ATLAS_OK;
+	if (q->entry) { /* its page table is part of that */
+		claim_pages(s, q, n_pages);
+	} else {
+		take_pages(s, slot, n_pages);
+		status = put_pages(s, slot, 0, n_pages);
+	}
 	if (status == ATLAS_OK)
 		status = copy_pages(s, q->pages, q->n_aside, q->aside, true);
 	if (status != ATLAS_OK)

@@ -146,6 +146,7 @@ void summarise(const char *log, char *out, size_t n)
 	char before[64] = "", name[64];
 	int count = 0;
 	size_t at = 0;
+	*out = 0;
 	for (const char *p = log;; p = strchr(p, '\n') + 1) {
 		size_t len = strcspn(p, " \n");
 		snprintf(name, sizeof name, "%.*s", (int)len, p);

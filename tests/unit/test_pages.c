@@ -125,7 +125,8 @@ static AtlasStatus launch(Device *base, const StepSize *size, int n)
 	for (int slot = 0; slot < SLOTS && size->phase == ACQUIRE; slot++)
 		if (d->acquire[slot] == 1) {
 			memcpy(d->table[slot], d->pages + slot * most, sizeof(int32_t) * (size_t)most);
-			d->slot[slot] = (Known){.sequence = ++d->next_sequence, .end = d->limits[slot * 8 + 3]};
+			d->slot[slot].sequence = ++d->next_sequence;
+			d->slot[slot].end = d->limits[slot * 8 + 3];
 		}
 	for (int i = 0; i < n && (size->phase == DECODE || size->phase == VERIFY); i++)
 		for (int row = 0; row < size->rows; row += d->each)
@@ -243,11 +244,9 @@ static void start_one(Load *l)
 		return;
 	}
 	Known *k = &l->d->slot[slot];
-	k->length = r.n_tokens;
-	k->as_needed = r.pages_as_needed;
-	k->ticket = ++l->d->next_ticket;
+	*k = (Known){.length = r.n_tokens, .as_needed = r.pages_as_needed, .ticket = ++l->d->next_ticket};
 	l->made[slot] = 0;
-	l->most[slot] = k->end - k->length + 1;
+	l->most[slot] = r.max_new < CONTEXT - r.n_tokens + 1 ? r.max_new : CONTEXT - r.n_tokens + 1;
 }
 
 /* Free pages and those of the slots are all there are; a page is of one slot. */
@@ -359,7 +358,7 @@ static int start_of(AtlasSession *s, PageDevice *d, int n, int max_new, bool as_
 	int slot;
 	assert_int_equal(atlas_request_start(s, &(AtlasRequest){.struct_size = sizeof(AtlasRequest), .tokens = tokens,
 		.n_tokens = n, .sampling = &greedy, .max_new = max_new, .pages_as_needed = as_needed}, &slot), ATLAS_OK);
-	d->slot[slot].length = n;
+	d->slot[slot] = (Known){.length = n};
 	return slot;
 }
 
