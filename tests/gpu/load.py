@@ -3,6 +3,7 @@
 
     tests/gpu/load.py --url http://127.0.0.1:8080 --in-flight 4,16,64 --rate 2,8,16 --prompt 1024 --answer 256
     tests/gpu/load.py --url ... --text-equals-solo       each text again alone, greedy: must be the same
+    tests/gpu/load.py --url ... --beside 32 --rate 5 --even --prompt 4096 --answer 16   answers beside prompts
 
 Standard library alone, one process, asyncio. Prompts are token ids (`--vocab` says below which; seeded, no two alike) in
 Completions streams, so that any server counts the same tokens; `ignore_eos` is sent, so that every answer has its
@@ -10,13 +11,18 @@ length. A row's figures: requests that ended, errors, requests a second, tokens 
 first token (a new connection included: GET /health shows what that takes) and between tokens, each p50 and p99, over the
 requests that began after the warm-up; steady: tokens a second while all of them
 answer and no prompt waits, which there is where --requests equals --in-flight (--warm-up 0). `--json FILE` has all.
-Arrivals of --rate are Poisson, from the seed.
+Arrivals of --rate are Poisson, from the seed, or with --even equally far apart.
+
+--beside N: N other answers run throughout each row of --rate, from before its first request on, and are to end after
+its last one. A second line has the gaps between their tokens while requests came, the longest too, and the seconds from
+the first of them to the end of the last: all of these the device is busy, so that of equal work the shorter is cheaper.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import sys
@@ -34,10 +40,16 @@ class Answer:
         self.error = ""
 
 
-async def ask(args, prompt) -> Answer:
-    """Streams one completion over a connection of its own."""
+async def ask(args, prompt, tokens=None, began=None) -> Answer:
+    """Streams one completion over a connection of its own, of args.answer tokens or so many; `began`: released at the first, or the end."""
     answer = Answer()
-    fields = {"prompt": prompt, "max_tokens": args.answer, "temperature": args.temperature, "seed": 1, "stream": True}
+    fields = {
+        "prompt": prompt,
+        "max_tokens": tokens or args.answer,
+        "temperature": args.temperature,
+        "seed": 1,
+        "stream": True,
+    }
     if args.model:
         fields["model"] = args.model
     if args.ignore_eos:
@@ -73,11 +85,15 @@ async def ask(args, prompt) -> Answer:
                 return answer
             if chunk.get("choices") and not chunk["choices"][0].get("finish_reason"):
                 answer.times.append(time.perf_counter())
+                if began and len(answer.times) == 1:
+                    began.release()
                 answer.text += chunk["choices"][0]["text"]
         answer.error = "" if done else "the stream ended early"
     except (OSError, ValueError, IndexError) as e:
         answer.error = repr(e)
     finally:
+        if began and not answer.times:
+            began.release()
         if writer:
             writer.close()
     return answer
@@ -101,10 +117,10 @@ async def exchanges(args):
     return [await exchange(args) for _ in range(40)]
 
 
-def prompt_of(args, number):
+def prompt_of(args, number, length=None):
     """Ids of request `number`."""
     draw = random.Random(args.seed * 1_000_003 + number)
-    return [draw.randrange(args.lowest, args.vocab) for _ in range(args.prompt)]
+    return [draw.randrange(args.lowest, args.vocab) for _ in range(length or args.prompt)]
 
 
 async def in_flight(args, n, total):
@@ -119,14 +135,29 @@ async def in_flight(args, n, total):
     return answers
 
 
-async def at_rate(args, rate, total):
-    """`total` requests that arrive as a Poisson process of `rate` a second, whatever is still running."""
+async def at_rate(args, rate, total, prompts=None):
+    """`total` requests that arrive as a Poisson process of `rate` a second, or evenly, whatever is still running."""
+    prompts = prompts or [prompt_of(args, number) for number in range(total)]  # made before any time counts
     draw, tasks, due = random.Random(args.seed), [], time.perf_counter()
-    for number in range(total):
+    for prompt in prompts:
         await asyncio.sleep(max(0, due - time.perf_counter()))
-        tasks.append(asyncio.create_task(ask(args, prompt_of(args, number))))
-        due += draw.expovariate(rate)
+        tasks.append(asyncio.create_task(ask(args, prompt)))
+        due += 1 / rate if args.even else draw.expovariate(rate)
     return await asyncio.gather(*tasks)
+
+
+async def beside(args, rate, total):
+    """at_rate while args.beside other answers run: the answers of both."""
+    began = asyncio.Semaphore(0)
+    prompts = [prompt_of(args, number) for number in range(total)]  # making them would be a gap between tokens
+    others = [
+        asyncio.create_task(ask(args, prompt_of(args, -1 - i, args.beside_prompt), args.beside_answer, began))
+        for i in range(args.beside)
+    ]
+    for _ in others:
+        await began.acquire()
+    answers = await at_rate(args, rate, total, prompts)
+    return answers, await asyncio.gather(*others)
 
 
 def percentile(values, p):
@@ -163,6 +194,27 @@ def figures(answers, warm_up):
     }
 
 
+def figures_beside(answers, others):
+    """Of the answers beside: gaps that end between the first request and the last one's first token."""
+    good = [a for a in others if not a.error and a.times]
+    ended = [a for a in answers if not a.error and a.times]
+    if len(good) < len(others) or not ended:
+        return {"beside_errors": len(others) - len(good)}
+    begin, end = min(a.began for a in ended), max(a.times[0] for a in ended)
+    gaps = [1e3 * (b - a) for x in good for a, b in zip(x.times, x.times[1:]) if begin <= b <= end]
+    return {
+        "beside_errors": 0,
+        "beside_gaps": len(gaps),
+        "beside_gap_p50_ms": percentile(gaps, 50),
+        "beside_gap_p99_ms": percentile(gaps, 99),
+        "beside_gap_max_ms": max(gaps),
+        "beside_over_20ms": sum(gap > 20 for gap in gaps),
+        "beside_over_30ms": sum(gap > 30 for gap in gaps),
+        "beside_outlast": min(a.times[-1] for a in good) > max(a.times[-1] for a in ended),
+        "beside_seconds": max(a.times[-1] for a in good + ended) - min(a.times[0] for a in good),
+    }
+
+
 def numbers(text):
     return [float(word) for word in text.split(",") if word]
 
@@ -180,6 +232,10 @@ def main():
     parser.add_argument(
         "--warm-up", type=int, default=-1, help="first requests that do not count (default: those in flight, 2 s)"
     )
+    parser.add_argument("--even", action="store_true", help="requests of --rate arrive equally far apart")
+    parser.add_argument("--beside", type=int, default=0, help="other answers that run throughout a row of --rate")
+    parser.add_argument("--beside-prompt", type=int, default=128, help="tokens of their prompts")
+    parser.add_argument("--beside-answer", type=int, default=1024, help="and of these answers")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens")
     parser.add_argument("--answer", type=int, default=256, help="tokens")
     parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
@@ -203,8 +259,24 @@ def main():
             warm_up = (
                 args.warm_up if args.warm_up >= 0 else min(total // 3, int(value * (1 if run is in_flight else 2)))
             )
-            answers = asyncio.run(run(args, int(value) if run is in_flight else value, total))
+            gc.collect()
+            gc.freeze()  # a collection in the middle would look like a gap
+            gc.disable()
+            answers, others = (
+                asyncio.run(
+                    beside(args, value, total)
+                    if run is at_rate and args.beside
+                    else run(args, int(value) if run is in_flight else value, total)
+                ),
+                [],
+            )
+            if run is at_rate and args.beside:
+                answers, others = answers
+            gc.enable()
             row = {"row": f"{value:g} {kind}", "requests": total, "warm_up": warm_up} | figures(answers, warm_up)
+            if others:
+                row |= figures_beside(answers, others)
+                bad += row["beside_errors"]
             rows.append(row)
             bad += row["errors"]
             print(
@@ -219,7 +291,15 @@ def main():
                 ),
                 flush=True,
             )
-            for error in sorted({a.error for a in answers if a.error})[:3]:
+            if others and not row["beside_errors"]:
+                print(
+                    "  beside {}: gaps p50 {beside_gap_p50_ms:.2f}, p99 {beside_gap_p99_ms:.2f}, longest {beside_gap_max_ms:.2f} ms; "
+                    "{beside_over_20ms} of {beside_gaps} above 20 ms, {beside_over_30ms} above 30; {beside_seconds:.3f} s{}".format(
+                        len(others), "" if row["beside_outlast"] else ", not to the last request's end", **row
+                    ),
+                    flush=True,
+                )
+            for error in sorted({a.error for a in answers + list(others) if a.error})[:3]:
                 print(f"  {error}", file=sys.stderr)
             if args.text_equals_solo and run is in_flight:
                 solo = asyncio.run(in_flight(args, 1, min(total, 16)))
