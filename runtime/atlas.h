@@ -197,11 +197,11 @@ void atlas_device_end(AtlasDevice *device);
 typedef struct AtlasSession AtlasSession;
 
 /* What a text depends on. On the reference device: plan, tokens, sampling and seed. Not on other sequences, n_threads,
- * steps_ahead, max_gap or speculate.
+ * steps_ahead, max_gap, mixed or speculate.
  * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
  * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on other
  * rows, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
- * bit. But other sequences, and also steps_ahead and max_gap, decide which bucket it is. So a sequence has the
+ * bit. But other sequences, and also steps_ahead, max_gap and mixed, decide which bucket it is. So a sequence has the
  * same tokens and log probabilities alone and among others where buckets are equal, as in a plan with one prefill and
  * one decode bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the
  * text may. A plan with [numerics] invariant = true has one order of sums in all its buckets of prompts and one in all
@@ -222,6 +222,15 @@ typedef enum AtlasSpeculate {
 	ATLAS_SPECULATE_NGRAM = 3 /* by n-grams; ATLAS_UNSUPPORTED where the plan is not compiled for it */
 } AtlasSpeculate;
 
+/* Mixed steps: a step of prompts has a row for each sequence that decodes as well, which gives that its next token. So
+ * the weights are read once for both, and no answer waits for a prompt. On the reference device tokens are the same. On
+ * a GPU such a row goes through kernels of prompts, so the last bits of an answer follow load. */
+typedef enum AtlasMixed {
+	ATLAS_MIXED_AUTO = 0, /* with max_gap, where nothing is against it */
+	ATLAS_MIXED_OFF = 1,  /* a step is of prompts or of answers */
+	ATLAS_MIXED_ON = 2    /* ATLAS_UNSUPPORTED where the plan is invariant, or drafts are used */
+} AtlasMixed;
+
 typedef struct AtlasSessionOptions {
 	size_t struct_size;
 	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
@@ -239,6 +248,7 @@ typedef struct AtlasSessionOptions {
 						   says what that means. 0 = no limit, and all waiting prompts are read first */
 	int max_gap_each;   /* with max_gap: rows for each sequence that decodes, if those are more. Where many answers take
 						   turns with prompts, each of their steps is longer, and more prompts wait */
+	int mixed;          /* AtlasMixed. The rows of a mixed step, of both kinds, are what max_gap limits */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -270,10 +280,12 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int64_t aside_bytes;     /* of the host's memory that their pages take now */
 	int64_t set_aside;       /* times that a sequence was set aside so far */
 	/* The step whose tokens the last atlas_step handed out: */
-	const char *step_phase;  /* "prefill": prompts were read, "decode", "verify": with drafts; NULL: there was none */
+	const char *step_phase;  /* "prefill": prompts were read, "mixed": and each answer had a token, "decode", "verify":
+								with drafts; NULL: there was none */
 	int step_rows;           /* tokens that it read; of "verify", as many of each sequence */
 	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that a step has */
 	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
+	int mixed;               /* 1: prompts and answers may be in one step (AtlasMixed) */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 

@@ -2,9 +2,11 @@
  *
  * A step is either one chunk of waiting prompts, first come first served and several in one chunk
  * (session_prompts.c), or one token for every running sequence (session_flight.c). Prompts go first; with max_gap the
- * two take turns, and a chunk has as many cells of the grid as that allows.
+ * two take turns, and a chunk has as many cells of the grid as that allows. Or a chunk has a row for each running
+ * sequence as well: a mixed step.
  * Lengths, last tokens and random state live on the device; the host keeps what it must to stop in time.
  */
+#include "artifacts/order.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/seconds.h"
 #include "runtime/session_handle.h"
@@ -91,6 +93,26 @@ static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError 
 	return ATLAS_OK;
 }
 
+/* What keeps mixed steps out, or NULL. */
+static const char *against_mixed(const AtlasSession *s)
+{
+	const char *invariant = artifact_option(&s->plan->artifact, ORDER_OPTION);
+	if (invariant && strcmp(invariant, "true") == 0)
+		return "the plan has [numerics] invariant = true, and its prompts and answers have kernels of two orders";
+	if (s->step_tokens > 1)
+		return "a row that is mixed in has no drafts; speculate = off goes with it";
+	return NULL;
+}
+
+static AtlasStatus begin_mixing(AtlasSession *s, const AtlasSessionOptions *o, AtlasError *error)
+{
+	const char *against = against_mixed(s);
+	if (o->mixed == ATLAS_MIXED_ON && against)
+		return error_set(error, ATLAS_UNSUPPORTED, "mixed = on: %s", against);
+	s->mixes = !against && (o->mixed == ATLAS_MIXED_ON || (o->mixed == ATLAS_MIXED_AUTO && o->max_gap > 0));
+	return ATLAS_OK;
+}
+
 void session_speculate(AtlasSession *session, bool on)
 {
 	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
@@ -105,6 +127,8 @@ void session_max_gap(AtlasSession *session, int rows, int each)
 	session->max_gap = rows;
 	session->max_gap_each = each;
 }
+
+void session_mix(AtlasSession *session, bool on) { session->mixes = on; }
 
 void session_prescribe(AtlasSession *session, const double *shares)
 {
@@ -126,6 +150,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		return error_set(error, ATLAS_ARGUMENT, "steps_ahead = %d: 0 or more expected", o.steps_ahead);
 	if (o.max_gap < 0)
 		return error_set(error, ATLAS_ARGUMENT, "max_gap = %d: 0 or more rows expected", o.max_gap);
+	if (o.mixed < ATLAS_MIXED_AUTO || o.mixed > ATLAS_MIXED_ON)
+		return error_set(error, ATLAS_ARGUMENT, "mixed = %d: auto, off or on expected", o.mixed);
 	if (o.max_gap_each < 0)
 		return error_set(error, ATLAS_ARGUMENT, "max_gap_each = %d: 0 or more rows expected", o.max_gap_each);
 	const char *name = o.device ? o.device : "auto";
@@ -159,6 +185,7 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
 	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
+	s = s == ATLAS_OK ? begin_mixing(*session, &o, error) : s;
 	if (s != ATLAS_OK) {
 		atlas_session_close(*session);
 		*session = NULL;
@@ -238,8 +265,9 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted,
 		.pages = session->graph->pages, .page_tokens = session->graph->page, .aside = count_aside(session),
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
-		.step_phase = session->last.rows ? phase_name(session->last.phase) : NULL, .step_rows = session->last.rows,
-		.step_bucket = session->last_bucket, .device_seconds = d->waited};
+		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
+		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
+		.mixed = session->mixes && session->step_tokens == 1};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
@@ -290,6 +318,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 		return s;
 	session->tops.n_events = 0;
 	session->last.rows = 0;
+	session->was_mixed = false;
 	if (!events || !n)
 		return error_set(&session->error, ATLAS_ARGUMENT, "events and n must not be NULL");
 	const int most = session->graph->slots * session->step_tokens;

@@ -52,6 +52,7 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 	q->tokens = NULL;
 	q->state = RUNNING;
 	q->made++;
+	q->token = e->token;
 	if (s->ngrams && s->step_tokens > 1 && !is_none)
 		ngrams_push(&s->ngrams[slot], entry.token);
 	session_want_top(s, i, row, is_none ? 0 : q->n_top);

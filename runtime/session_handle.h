@@ -29,6 +29,7 @@ typedef struct Sequence {
 	Entry *entry;         /* owned, until the device has it; NULL = it has */
 	int n, read;          /* tokens of the prompt; of them on the device */
 	int made, max_new;    /* tokens of the answer; most of them */
+	int32_t token;        /* the last of the answer, while RUNNING */
 	int32_t *pages;       /* [max_pages] of the session's table */
 	int n_pages;
 	bool as_needed;       /* pages are taken while it grows, and may be set aside */
@@ -98,10 +99,12 @@ struct AtlasSession {
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	int max_gap_each;     /* the same for each sequence that runs, if that is more */
-	bool is_answers_turn; /* the last step was of prompts, and max_gap is set */
+	bool mixes;           /* a step of prompts has a row for each sequence that runs, too */
+	bool is_answers_turn; /* the last step was of prompts alone, and max_gap is set */
 	Tops tops;
 	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
 	int last_bucket;
+	bool was_mixed;       /* it had rows of prompts and of answers */
 	atomic_bool is_woken; /* by atlas_wake, from any thread; all else here is of one thread at a time */
 	bool is_urgent;       /* it was, before this step: no decode step is added ahead */
 	bool is_walking;      /* a callback of atlas_score or atlas_trace is running: nothing else may be asked meanwhile */

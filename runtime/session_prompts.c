@@ -1,20 +1,35 @@
-/* session_prompts.c - waiting prompts are read: first come, first served, in chunks that take several. */
+/* session_prompts.c - waiting prompts are read: first come, first served, in chunks that take several.
+ *
+ * A mixed step has rows of answers besides: the last token of each sequence that runs is a segment of one row, before
+ * those of the prompts, whose result is the sequence's next token. So the weights are read once for both, and no answer
+ * waits for a prompt.
+ */
 #include "runtime/session_handle.h"
 
-void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count)
+static void add_row(StepIo *io, StepSize *size, int slot, int position, int32_t token, int32_t next)
+{
+	io->row_token[size->rows] = token;
+	io->row_slot[size->rows] = slot;
+	io->row_pos[size->rows] = position;
+	if (io->row_next)
+		io->row_next[size->rows] = next;
+	size->rows++;
+}
+
+static void begin_segment(StepIo *io, StepSize *size, int slot, int from, int count)
 {
 	int32_t *seg = io->seg + size->segs++ * 4;
 	seg[0] = size->rows;
 	seg[1] = count;
 	seg[2] = slot;
 	seg[3] = from;
-	for (int i = 0; i < count; i++, size->rows++) {
-		io->row_token[size->rows] = tokens[from + i];
-		io->row_slot[size->rows] = slot;
-		io->row_pos[size->rows] = from + i;
-		if (io->row_next)
-			io->row_next[size->rows] = from + i + 1 < n ? tokens[from + i + 1] : 0;
-	}
+}
+
+void session_add_segment(StepIo *io, StepSize *size, int slot, const int32_t *tokens, int n, int from, int count)
+{
+	begin_segment(io, size, slot, from, count);
+	for (int i = from; i < from + count; i++)
+		add_row(io, size, slot, i, tokens[i], i + 1 < n ? tokens[i + 1] : 0);
 }
 
 int session_next_waiting(const AtlasSession *s, int64_t after)
@@ -33,43 +48,62 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 	return left <= room ? left : room / grid * grid;
 }
 
-/* Most rows of the next step of prompts: those of the largest bucket or, where answers wait for it, the whole cells of
- * max_gap, or of max_gap_each for each answer if that is more; at least one. */
-static int most_rows(const AtlasSession *s)
+/* Of the next step of prompts, rows of answers: one for each sequence that runs, or none. */
+static int rows_of_answers(const AtlasSession *s)
 {
-	const int rows = s->device->limits.prefill_rows, grid = s->graph->prompt_grid, n = session_n_running(s);
-	const int64_t each = (int64_t)s->max_gap_each * n, gap = each > s->max_gap ? each : s->max_gap;
-	if (s->max_gap == 0 || n == 0 || gap >= rows)
-		return rows;
-	const int cells = (int)gap / grid * grid;
-	return cells > 0 ? cells : grid < rows ? grid : rows;
+	const StepLimits *limits = &s->device->limits;
+	const int n = s->mixes && s->step_tokens == 1 ? session_n_running(s) : 0;
+	return n + s->graph->prompt_grid <= limits->prefill_rows && n < limits->prefill_outs ? n : 0;
+}
+
+/* Most rows of the next step of prompts, `answers` among them: those of the largest bucket or, where sequences run, the
+ * whole cells of max_gap, or of max_gap_each for each of these if that is more; at least one. */
+static int most_rows(const AtlasSession *s, int answers)
+{
+	const int room = s->device->limits.prefill_rows - answers, grid = s->graph->prompt_grid, n = session_n_running(s);
+	const int64_t each = (int64_t)s->max_gap_each * n, gap = (each > s->max_gap ? each : s->max_gap) - answers;
+	if (s->max_gap == 0 || n == 0 || gap >= room)
+		return answers + room;
+	const int cells = gap < grid ? 0 : (int)gap / grid * grid;
+	return answers + (cells > 0 ? cells : grid < room ? grid : room);
+}
+
+static void gather_answers(AtlasSession *s, StepSize *size)
+{
+	StepIo *io = &s->device->io;
+	for (int slot = 0; slot < s->graph->slots; slot++) {
+		const Sequence *q = &s->slots[slot];
+		if (!session_can_run(s, q))
+			continue;
+		begin_segment(io, size, slot, q->n + q->made - 1, 1);
+		add_row(io, size, slot, q->n + q->made - 1, q->token, 0);
+		io->out_row[size->outs++] = size->rows - 1;
+	}
 }
 
 /* Rows of waiting prompts until the next cell is too large for what is left of `most` rows. The last row of a prompt
  * needs an out: its last cell waits for one. */
-static StepSize gather_prompts(AtlasSession *s, int most)
+static void gather_prompts(AtlasSession *s, int most, StepSize *size)
 {
 	StepIo *io = &s->device->io;
 	const StepLimits *limits = &s->device->limits;
-	StepSize size = {.phase = PREFILL};
 	int64_t ticket = -1;
-	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size.rows < most;) {
+	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size->rows < most;) {
 		Sequence *q = &s->slots[slot];
 		const int left = q->n - q->read;
-		int count = session_whole_cells(s, left, most - size.rows);
+		int count = session_whole_cells(s, left, most - size->rows);
 		ticket = q->ticket;
 		if (count == 0 || q->score)
 			break; /* first come, first served */
-		if (count == left && size.outs == limits->prefill_outs)
+		if (count == left && size->outs == limits->prefill_outs)
 			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
 		if (count == 0)
 			continue;
-		session_add_segment(io, &size, slot, q->tokens, q->n, q->read, count);
+		session_add_segment(io, size, slot, q->tokens, q->n, q->read, count);
 		q->read += count;
 		if (q->read == q->n)
-			io->out_row[size.outs++] = size.rows - 1;
+			io->out_row[size->outs++] = size->rows - 1;
 	}
-	return size;
 }
 
 static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
@@ -90,16 +124,22 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 	if (status != ATLAS_OK)
 		return status;
 	const int first = session_next_waiting(s, -1);
-	s->is_answers_turn = s->max_gap > 0;
+	const int answers = s->slots[first].score ? 0 : rows_of_answers(s);
+	s->is_answers_turn = s->max_gap > 0 && !answers;
 	if (s->slots[first].score)
 		return session_step_scores(s, first, events, n);
-	StepSize size = gather_prompts(s, most_rows(s));
+	StepSize size = {.phase = PREFILL};
+	const int most = most_rows(s, answers);
+	if (answers)
+		gather_answers(s, &size);
+	gather_prompts(s, most, &size);
 	status = session_run(s, &size);
 	if (status == ATLAS_OK)
 		status = take_tokens(s, &size, events);
 	if (status == ATLAS_OK)
 		*n = size.outs;
 	s->last = size;
+	s->was_mixed = answers > 0;
 	s->last_bucket = s->device->bucket;
 	return status;
 }

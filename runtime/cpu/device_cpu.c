@@ -497,7 +497,7 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	int slots = d->graph->slots, most = slots * (d->graph->verify_rows ? d->graph->verify_rows : 1);
 	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;
 	const int grid = d->graph->prompt_grid < d->graph->max_context ? d->graph->prompt_grid : d->graph->max_context;
-	rows = rows > grid ? rows : grid;
+	rows = (rows > grid ? rows : grid) + slots; /* a cell, and the answers of the other slots */
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",

@@ -73,7 +73,7 @@ def line_of(request):
 
 
 def answer(build_dir, folder, plan, device, how, requests):
-    """What the plan says of itself, each request's events, and the scores of its text; how: off or mtp."""
+    """What the plan says of itself, each request's events, and the scores of its text; how: off, mtp or mixed."""
     done = subprocess.run(
         [build_dir / "tests" / "request_run", plan, device, how, folder / "scores"],
         input="\n".join(map(line_of, requests)) + "\n",

@@ -1,6 +1,6 @@
 /* isolate_run.c - does a sequence's text depend on those beside it? For tests/cpu/test_isolate.py and tests/gpu/run.sh.
  *
- *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [pages]
+ *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages]
  *
  * For each seed from FIRST to LAST so many prompts are made: shorter than a cell of the plan's grid, at its edges,
  * longer than a step and several steps long, one in six the same as the one before. Each is answered alone. Then, in
@@ -10,7 +10,8 @@
  * bits of the logits that its answer began with.
  *
  * Where kernels of several buckets are other sums, texts may differ: `count` says how many do, and that is no failure.
- * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. pages: sequences take pages as
+ * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. mixed: or are in one step.
+ * tokens_differed: of the texts that differ, those with another token. pages: sequences take pages as
  * needed and none besides, so that in a pool of few contexts many are set aside. `alone`: a hash of all answers alone,
  * tokens, bits and ends, which a run with drafts and one without have alike where their kernels add alike.
  * Exit code 1: one differed; JSON on stdout.
@@ -28,7 +29,7 @@ typedef struct Answer { int32_t token[MAX_MADE]; uint32_t logprob[MAX_MADE]; int
 typedef struct Text {
 	int32_t *prompt; int n_prompt, max_new;
 	bool is_plain;        /* greedy, without penalties: scores are the logits it is drawn from */
-	bool differed, scores_differed;
+	bool differed, tokens_differed, scores_differed; /* differed: tokens or bits */
 	AtlasSampling sampling;
 	Answer alone, made;
 } Text;
@@ -42,8 +43,8 @@ typedef struct Run {
 	uint64_t random, seed;
 	float *logits, *scores;     /* [vocab] behind a prompt alone, in a step of it and by atlas_score */
 	int max_gap;
-	bool as_needed;
-	long compared, cancelled, tokens, steps, scored, told;
+	bool as_needed, mixes;
+	long compared, cancelled, mixed, tokens, steps, scored, told;
 	uint64_t alone; /* FNV-1a of the answers alone */
 } Run;
 
@@ -139,6 +140,7 @@ static void compare(Run *r, Text *t, bool has_ended)
 {
 	const Answer *a = &t->alone, *m = &t->made;
 	const int i = m->n - 1;
+	t->tokens_differed |= i >= a->n || a->token[i] != m->token[i];
 	if (t->differed || (i < a->n && a->token[i] == m->token[i] && a->logprob[i] == m->logprob[i] &&
 		(!has_ended || (m->n == a->n && m->finish == a->finish))))
 		return;
@@ -159,6 +161,9 @@ static void step(Run *r, bool is_alone)
 	static AtlasEvent events[MAX_EVENTS];
 	int n;
 	need(atlas_step(r->session, events, MAX_EVENTS, &n) == ATLAS_OK, atlas_session_error(r->session));
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	atlas_session_info(r->session, &info);
+	r->mixed += info.step_phase && strcmp(info.step_phase, "mixed") == 0;
 	r->steps++;
 	for (int i = 0; i < n; i++) {
 		const int slot = events[i].slot;
@@ -256,7 +261,7 @@ static void hash_answer(Run *r, const Answer *a)
 	}
 }
 
-static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *scores_differed)
+static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *tokens_differed, long *scores_differed)
 {
 	r->seed = seed;
 	r->random = seed * 0x9E3779B97F4A7C15u + 1;
@@ -267,11 +272,14 @@ static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *sc
 		hash_answer(r, &r->texts[i].alone);
 	}
 	session_max_gap(r->session, r->max_gap, 0);
+	session_mix(r->session, r->mixes);
 	for (int i = 0; i < rounds; i++)
 		round_of_all(r);
 	session_max_gap(r->session, 0, 0);
+	session_mix(r->session, false);
 	for (int i = 0; i < r->n; i++) {
 		*differed += r->texts[i].differed;
+		*tokens_differed += r->texts[i].tokens_differed;
 		*scores_differed += r->texts[i].scores_differed;
 		free(r->texts[i].prompt);
 	}
@@ -287,10 +295,13 @@ int main(int argc, char **argv)
 	for (int i = 7; i < argc && is_right; i++) {
 		const bool is_count = strcmp(argv[i], "count") == 0, is_pages = strcmp(argv[i], "pages") == 0;
 		counts |= is_count;
+		const bool is_mixed = strcmp(argv[i], "mixed") == 0;
 		r.as_needed |= is_pages;
-		is_right = is_count || is_pages || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
+		r.mixes |= is_mixed;
+		is_right = is_count || is_pages || is_mixed || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
 	}
-	need(is_right, "usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [pages]");
+	need(is_right,
+		"usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages]");
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &r.info);
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = argv[2],
@@ -311,16 +322,17 @@ int main(int argc, char **argv)
 	r.logits = malloc(2 * sizeof *r.logits * (size_t)r.info.vocab);
 	need(r.texts && r.logits, "no memory");
 	r.scores = r.logits + r.info.vocab;
-	long differed = 0, scores_differed = 0, texts = 0;
+	long differed = 0, tokens_differed = 0, scores_differed = 0, texts = 0;
 	for (unsigned long long seed = first; seed <= last; seed++, texts += r.n)
-		run_seed(&r, seed, rounds, &differed, &scores_differed);
+		run_seed(&r, seed, rounds, &differed, &tokens_differed, &scores_differed);
 	atlas_session_info(r.session, &end);
 	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
-		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"drafts\": %lld, \"accepted\": %lld, "
-		"\"set_aside\": %lld, \"differed\": %ld, \"scores_differed\": %ld, \"alone\": \"%016llx\"}\n", argv[6],
-		texts, rounds, r.longest,
-		r.compared, r.cancelled, r.scored, r.tokens, r.steps, (long long)end.drafts, (long long)end.accepted_drafts,
-		(long long)end.set_aside, differed, scores_differed, (unsigned long long)r.alone);
+		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"mixed\": %ld, \"drafts\": %lld, "
+		"\"accepted\": %lld, \"set_aside\": %lld, \"differed\": %ld, \"tokens_differed\": %ld, "
+		"\"scores_differed\": %ld, \"alone\": \"%016llx\"}\n", argv[6], texts, rounds, r.longest,
+		r.compared, r.cancelled, r.scored, r.tokens, r.steps, r.mixed, (long long)end.drafts,
+		(long long)end.accepted_drafts, (long long)end.set_aside, differed, tokens_differed, scores_differed,
+		(unsigned long long)r.alone);
 	atlas_session_close(r.session);
 	free(r.texts);
 	free(r.logits);

@@ -1,7 +1,8 @@
 /* request_run.c - requests beside each other, with all that atlas_request_start takes, and the scores of what came out.
  *
- *   request_run PLAN auto|cpu|cuda off|mtp SCORES <REQUESTS
+ *   request_run PLAN auto|cpu|cuda off|mtp|mixed SCORES <REQUESTS
  *
+ * off: a step is of prompts or of answers. mixed: of both, where one runs and another waits.
  * A line of stdin is a request: words KEY=VALUE of the table below. Lines of JSON on stdout: the plan's drawable ids
  * and stop tokens, then each event with its alternatives. SCORES is a file of f32: for each request the scores of all
  * positions of prompt and answer but the last, [positions, vocab].
@@ -127,13 +128,15 @@ int main(int argc, char **argv)
 	AtlasPlan *plan;
 	AtlasSession *session;
 	AtlasPlanInfo info = {.struct_size = sizeof info};
-	int of[1024], started = 0, slot, n;
-	need(argc == 5, "usage: request_run PLAN auto|cpu|cuda off|mtp SCORES <REQUESTS");
+	AtlasSessionInfo step = {.struct_size = sizeof step};
+	int of[1024], started = 0, slot, n, mixed = 0;
+	need(argc == 5, "usage: request_run PLAN auto|cpu|cuda off|mtp|mixed SCORES <REQUESTS");
+	const bool mixes = strcmp(argv[3], "mixed") == 0;
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &info);
 	need(atlas_session_open(plan, &(AtlasSessionOptions){.struct_size = sizeof(AtlasSessionOptions), .device = argv[2],
-		.speculate = strcmp(argv[3], "mtp") ? ATLAS_SPECULATE_OFF : ATLAS_SPECULATE_MTP}, &session, &error) == ATLAS_OK,
-		error.text);
+		.speculate = strcmp(argv[3], "mtp") ? ATLAS_SPECULATE_OFF : ATLAS_SPECULATE_MTP,
+		.mixed = mixes ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF}, &session, &error) == ATLAS_OK, error.text);
 	printf("{\"drawable\": %d, \"vocab\": %d, \"stops\": [", info.n_drawable, info.vocab);
 	for (int i = 0; i < info.n_stop_tokens; i++)
 		printf("%s%d", i ? ", " : "", info.stop_tokens[i]);
@@ -148,6 +151,8 @@ int main(int argc, char **argv)
 			of[slot] = started++;
 		}
 		need(atlas_step(session, events, MAX_EVENTS, &n) == ATLAS_OK, atlas_session_error(session));
+		atlas_session_info(session, &step);
+		mixed += step.step_phase && strcmp(step.step_phase, "mixed") == 0;
 		for (int i = 0; i < n; i++) {
 			Line *l = &lines[of[events[i].slot]];
 			print_event(session, i, of[events[i].slot], &events[i]);
@@ -155,6 +160,7 @@ int main(int argc, char **argv)
 			l->tokens[l->n++] = events[i].token;
 		}
 	}
+	need(mixes ? mixed || n_lines <= info.slots : !mixed, "steps are mixed where they should not, or are not");
 	FILE *f = fopen(argv[4], "wb");
 	need(f, "SCORES cannot be written");
 	size_t vocab = (size_t)info.vocab;

@@ -13,6 +13,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from drawing import STOP, answer
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -104,6 +105,23 @@ def test_greedy_tokens(atlas, graph_of, name, prompt):
     got = result["tokens"]
     assert len(got) == len(greedy) or result["finish"] == "stop"
     assert got == greedy[: len(got)]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_greedy_tokens_while_prompts_arrive(build_dir, graph_of, tmp_path, name):
+    """Two slots, and an answer ends in the middle of another one: the next prompt is read in steps that make tokens of
+    the answer as well, which stay those of transformers."""
+    want = golden(name)
+    prompts, greedy = ([want[f"{p}.{k}"].reshape(-1).tolist() for p in ("p0", "p1")] for k in ("input_ids", "greedy"))
+    order = [0, 1, 0, 1, 1, 0]
+    requests = [
+        {"tokens": prompts[p], "max_new": len(greedy[p]) - 3 * (k % 4), "repetition": 1} for k, p in enumerate(order)
+    ]
+    _, made, _ = answer(build_dir, tmp_path, graph_of(name), "cpu", "mixed", requests)
+    for p, request, events in zip(order, requests, made):
+        tokens = [e["token"] for e in events]
+        assert len(tokens) == request["max_new"] or events[-1]["finish"] == STOP
+        assert tokens == greedy[p][: len(tokens)]
 
 
 def carries_state(name):

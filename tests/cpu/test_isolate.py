@@ -28,9 +28,18 @@ def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows)
     assert (told["accepted"] > 0) == (how == "mtp"), told
 
 
-@pytest.mark.parametrize("how, rows, words", [("off", 3, ["gap=1"]), ("mtp", 3, ["pages", "gap=128"])])
+@pytest.mark.parametrize(
+    "how, rows, words",
+    [
+        ("off", 3, ["gap=1"]),
+        ("mtp", 3, ["pages", "gap=128"]),
+        ("off", 3, ["mixed", "gap=1"]),
+        ("off", 1, ["mixed", "pages"]),
+    ],
+)
 def test_nor_on_turns_and_pages(build_dir, small_plan_of, how, rows, words):
-    """Prompts and answers take turns; pages are taken as needed in a pool of one context, so that many are set aside."""
+    """Prompts and answers take turns, or are in one step; pages are taken as needed in a pool of one context, so that many
+    are set aside."""
     plan = small_plan_of(
         "qwen3_5_moe-trained",
         "--target",
@@ -51,3 +60,4 @@ def test_nor_on_turns_and_pages(build_dir, small_plan_of, how, rows, words):
     told = json.loads(done.stdout)
     assert told["differed"] == told["scores_differed"] == 0, told
     assert told["compared"] > 12 and (told["set_aside"] > 3) == ("pages" in words), told
+    assert (told["mixed"] > 20) == ("mixed" in words), told

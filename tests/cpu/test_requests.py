@@ -1,6 +1,6 @@
 """Bias, least length, stop tokens and alternatives of whole texts, drawn again by numpy (tests/cpu/drawing.py).
 
-Requests run beside each other on the reference device, plain and with drafts; tests/gpu/run.sh does the same on a GPU.
+Requests run beside each other on the reference device, plain, in mixed steps and with drafts; tests/gpu/run.sh does the same on a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from drawing import LENGTH, STOP, answer, check, some_requests
 
 
 @pytest.mark.parametrize(
-    "fixture, how", [("llama-trained", "off"), ("qwen3_5_moe-trained", "off"), ("qwen3_5_moe-trained", "mtp")]
+    "fixture, how",
+    [
+        ("llama-trained", "off"),
+        ("llama-trained", "mixed"),
+        ("qwen3_5_moe-trained", "off"),
+        ("qwen3_5_moe-trained", "mixed"),
+        ("qwen3_5_moe-trained", "mtp"),
+    ],
 )
 def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, fixture, how):
     more = {"rows": 3} if how == "mtp" else {}

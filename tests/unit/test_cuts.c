@@ -1,5 +1,5 @@
 /* test_cuts.c - where prompts are cut into steps: on the plan's grid, whatever else waits, starts and is cancelled; and
- * how they take turns with answers.
+ * how they take turns with answers, or have one step with them.
  *
  * The device writes down the segments of each step and draws any token at once; so the rule itself is seen, over many
  * loads, without a model.
@@ -24,8 +24,10 @@ typedef struct CutDevice {
 	int made[SLOTS];   /* position behind the slot's last token */
 	bool runs[SLOTS];  /* it has answers to come */
 	int max_gap, max_gap_each; /* of the session */
-	bool has_read;     /* the step before was of prompts */
-	long n_turns;      /* steps of prompts while answers ran, of sessions with max_gap */
+	bool mixes;
+	bool has_read;     /* the step before was of prompts alone */
+	long n_turns;      /* steps of prompts alone while answers ran, of sessions with max_gap */
+	long n_mixed;      /* steps of both */
 	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
 	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
@@ -37,7 +39,7 @@ static void put_token(CutDevice *d, int slot)
 {
 	const int position = d->made[slot]++;
 	ring_write(d->words + (slot * PLAN_RING_ENTRIES + position % PLAN_RING_ENTRIES) * PLAN_RING_WORDS,
-		(RingEntry){.position = position, .token = 3, .logprob = -1});
+		(RingEntry){.position = position, .token = position % VOCAB, .logprob = -1});
 }
 
 static int n_running(const CutDevice *d)
@@ -48,13 +50,39 @@ static int n_running(const CutDevice *d)
 	return n;
 }
 
+/* Rows of answers that a step of prompts has: all or none. */
+static int n_answers(const CutDevice *d)
+{
+	const int n = d->mixes ? n_running(d) : 0;
+	return n + d->graph->prompt_grid <= d->base.limits.prefill_rows && n < d->base.limits.prefill_outs ? n : 0;
+}
+
 /* Rows that a step of prompts may have now. */
 static int most_rows(const CutDevice *d)
 {
-	const int rows = d->base.limits.prefill_rows, grid = d->graph->prompt_grid;
+	const int answers = n_answers(d), rows = d->base.limits.prefill_rows, grid = d->graph->prompt_grid;
 	const int all = d->max_gap_each * n_running(d), gap = d->max_gap < all ? all : d->max_gap;
-	const int cells = gap < grid ? grid : gap / grid * grid;
+	const int left = gap - answers, cells = answers + (left < grid ? grid : left / grid * grid);
 	return d->max_gap == 0 || n_running(d) == 0 || gap >= rows || cells >= rows ? rows : cells;
+}
+
+/* Each running slot's last token in a segment of its own, which has an out: its next token. */
+static int read_answers(CutDevice *d, int answers)
+{
+	int n = 0;
+	for (int slot = 0; slot < SLOTS && answers; slot++) {
+		const int32_t *s = d->seg + n * 4;
+		if (!d->runs[slot])
+			continue;
+		const int position = d->made[slot] - 1;
+		assert_true(s[0] == n && s[1] == 1 && s[2] == slot && s[3] == position);
+		assert_true(d->row[0][n] == position % VOCAB && d->row[1][n] == slot && d->row[2][n] == position);
+		assert_int_equal(d->out_row[n++], s[0]);
+		put_token(d, slot);
+	}
+	assert_int_equal(n, answers);
+	d->n_mixed += answers > 0;
+	return n;
 }
 
 /* Of the prompts that are not read to their end, the first whose next cell needs no out that is missing: there was no
@@ -75,15 +103,17 @@ static void check_rest(const CutDevice *d, const StepSize *size, int most)
 static void read_prompts(CutDevice *d, const StepSize *size)
 {
 	const int grid = d->graph->prompt_grid, most = most_rows(d);
-	int rows = 0, outs = 0;
+	const int answers = n_answers(d), n_before = n_running(d);
+	int rows = read_answers(d, answers), outs = rows;
 	int64_t last = -1;
-	assert_in_range(size->rows, 1, most);
-	if (d->max_gap && n_running(d)) {
+	assert_in_range(size->rows, answers + 1, most);
+	if (d->max_gap && n_before && !answers) {
 		assert_false(d->has_read); /* none that runs waits for more than one */
 		d->n_turns++;
 	}
+	d->has_read = !answers;
 	assert_in_range(size->outs, 0, d->base.limits.prefill_outs);
-	for (int i = 0; i < size->segs; i++) {
+	for (int i = answers; i < size->segs; i++) {
 		const int32_t *s = d->seg + i * 4;
 		const int slot = s[2], end = s[3] + s[1];
 		assert_true(s[0] == rows && s[1] > 0 && d->order[slot] > last);
@@ -115,8 +145,8 @@ static AtlasStatus launch(Device *base, const StepSize *size, int n)
 		read_prompts(d, size);
 	if (size->phase == DECODE)
 		assert_int_equal(size->rows, n_running(d)); /* all of them have a token in each */
-	if (size->phase != ACQUIRE)
-		d->has_read = size->phase == PREFILL;
+	if (size->phase == DECODE)
+		d->has_read = false;
 	for (int i = 0; i < n && size->phase == DECODE; i++)
 		for (int row = 0; row < size->rows; row++)
 			put_token(d, base->io.row_slot[row]);
@@ -185,6 +215,7 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
 	session_max_gap(s, d->max_gap, d->max_gap_each);
+	session_mix(s, d->mixes);
 	while (steps++ < 30 || atlas_active(s)) {
 		if (steps < 30 && below(random, 3))
 			start_one(s, d, &greedy, random, &arrived);
@@ -202,7 +233,7 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 static void prompts_are_cut_on_the_grid_and_take_turns(void **state)
 {
 	CutDevice *d = malloc(sizeof *d);
-	long segments = 0, cuts = 0, waited = 0, turns = 0;
+	long segments = 0, cuts = 0, waited = 0, turns = 0, mixed = 0;
 	uint64_t random = 1;
 	(void)state;
 	for (int load = 0; load < LOADS; load++) {
@@ -213,15 +244,17 @@ static void prompts_are_cut_on_the_grid_and_take_turns(void **state)
 		begin(d, &plan.artifact.graph, rows, 1 + below(&random, SLOTS < rows ? SLOTS : rows), 1 + below(&random, 8));
 		d->max_gap = load % 2 ? 1 + below(&random, 2 * rows) : 0;
 		d->max_gap_each = load % 4 == 3 ? below(&random, rows) : 0;
+		d->mixes = load % 3 == 2;
 		run_load(&plan, d, &random);
 		turns += d->n_turns;
+		mixed += d->n_mixed;
 		segments += d->n_segments;
 		cuts += d->n_cuts;
 		waited += d->n_waited;
 	}
 	free(d);
 	/* all of it has happened, and often */
-	assert_true(turns > LOADS && cuts > LOADS && segments > 2 * cuts && waited > LOADS);
+	assert_true(turns > LOADS && mixed > LOADS && cuts > LOADS && segments > 2 * cuts && waited > LOADS);
 }
 
 int main(void)

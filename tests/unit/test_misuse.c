@@ -141,6 +141,9 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_session_open(r.plan, &(AtlasSessionOptions){.struct_size = sizeof(AtlasSessionOptions),
 		.max_gap = -1}, &session, &error));
 	assert_string_equal(error.text, "max_gap = -1: 0 or more rows expected");
+	REFUSED(atlas_session_open(r.plan, &(AtlasSessionOptions){.struct_size = sizeof(AtlasSessionOptions), .mixed = 3},
+		&session, &error));
+	assert_string_equal(error.text, "mixed = 3: auto, off or on expected");
 	REFUSED(atlas_plan_open(r.made.path, &(AtlasPlanOptions){.struct_size = sizeof(AtlasPlanOptions), .n_trust = 1},
 		&plan, NULL));
 	assert_int_equal(atlas_plan_open("/nowhere", NULL, &plan, NULL), ATLAS_IO);
