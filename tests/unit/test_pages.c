@@ -36,8 +36,8 @@ typedef struct PageDevice {
 	Known slot[SLOTS];
 	int next_sequence;
 	int64_t next_ticket;
-	bool has_read; /* prompts, in this step */
-	long n_aside, n_back, n_grown;
+	bool has_read; /* prompts alone, in this step */
+	long n_aside, n_back, n_grown, n_mixed;
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
 	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
 	float sampling[SLOTS * 8];
@@ -79,24 +79,6 @@ static void draw(PageDevice *d, int slot, int position, bool goes_on)
 	d->slot[slot].has_ended = is_full;
 }
 
-static void read_prompts(PageDevice *d, const StepSize *size)
-{
-	d->has_read = true;
-	for (int i = 0; i < size->segs; i++) {
-		const int32_t *s = d->seg + i * 4;
-		Known *k = &d->slot[s[2]];
-		assert_int_equal(s[3], k->read);
-		look_back(d, s[2], s[3]);
-		for (int p = s[3]; p < s[3] + s[1]; p++)
-			*line_of(d, s[2], p) = tag(d, s[2], p);
-		k->read += s[1];
-		if (k->read == k->length) {
-			k->is_running = true;
-			draw(d, s[2], k->length, false);
-		}
-	}
-}
-
 /* A step of a slot: it writes the last token and as many drafts, of which chance says how many count. */
 static void answer(PageDevice *d, int slot)
 {
@@ -112,6 +94,31 @@ static void answer(PageDevice *d, int slot)
 			*line_of(d, slot, from + i) = tag(d, slot, from + i);
 	for (int i = 1; i <= made && !k->has_ended; i++)
 		draw(d, slot, from + i, i < made && from + i < k->end);
+}
+
+/* Of a mixed step the first segments are the last tokens of those that run. */
+static void read_prompts(PageDevice *d, const StepSize *size)
+{
+	d->has_read = !d->slot[d->seg[2]].is_running; /* of prompts alone: all of a step's answers come first */
+	for (int i = 0; i < size->segs; i++) {
+		const int32_t *s = d->seg + i * 4;
+		Known *k = &d->slot[s[2]];
+		if (k->is_running) {
+			assert_true(s[1] == 1 && s[3] == k->at && d->each == 1 && !k->has_ended);
+			answer(d, s[2]);
+			d->n_mixed++;
+			continue;
+		}
+		assert_int_equal(s[3], k->read);
+		look_back(d, s[2], s[3]);
+		for (int p = s[3]; p < s[3] + s[1]; p++)
+			*line_of(d, s[2], p) = tag(d, s[2], p);
+		k->read += s[1];
+		if (k->read == k->length) {
+			k->is_running = true;
+			draw(d, s[2], k->length, false);
+		}
+	}
 }
 
 static AtlasStatus launch(Device *base, const StepSize *size, int n)
@@ -298,6 +305,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 	session_grow_by(l.session, below(random, 40));
 	session_max_gap(l.session, below(random, 3) ? 0 : 1 + below(random, 64), 0);
 	session_speculate(l.session, plan->artifact.graph.verify_rows > 0);
+	session_mix(l.session, below(random, 2));
 	for (int step = 0, idle = 0; step < n_starts || atlas_active(l.session); step++) {
 		int n;
 		for (int i = below(random, 4); step < n_starts && i > 0; i--)
@@ -329,7 +337,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 static void nothing_is_lost_in_tight_pools(void **state)
 {
 	PageDevice *d = malloc(sizeof *d);
-	long aside = 0, back = 0, grown = 0, refused = 0;
+	long aside = 0, back = 0, grown = 0, refused = 0, mixed = 0;
 	uint64_t random = 7;
 	(void)state;
 	for (int load = 0; load < LOADS; load++) {
@@ -346,9 +354,10 @@ static void nothing_is_lost_in_tight_pools(void **state)
 		aside += d->n_aside;
 		back += d->n_back;
 		grown += d->n_grown;
+		mixed += d->n_mixed;
 	}
 	free(d);
-	assert_true(aside > LOADS / 6 && back > LOADS / 6 && grown > 3 * LOADS && refused > LOADS);
+	assert_true(aside > LOADS / 6 && back > LOADS / 6 && grown > 3 * LOADS && refused > LOADS && mixed > LOADS);
 }
 
 static int start_of(AtlasSession *s, PageDevice *d, int n, int max_new, bool as_needed)
@@ -364,7 +373,7 @@ static int start_of(AtlasSession *s, PageDevice *d, int n, int max_new, bool as_
 
 /* All pages are for life of others: the oldest as needed waits, and goes on as soon as one of them is cancelled, in the
  * middle of what another one answers. */
-static void who_waits_goes_on_at_once(void **state)
+static void who_waits(bool mixes)
 {
 	PageDevice *d = malloc(sizeof *d);
 	AtlasEvent events[SLOTS];
@@ -374,15 +383,15 @@ static void who_waits_goes_on_at_once(void **state)
 	int n, made[SLOTS] = {0};
 	AtlasPlan plan = {.artifact.graph = {.slots = SLOTS, .vocab = VOCAB, .max_context = 32, .page = 4, .pages = 12,
 		.max_pages = 8, .prompt_grid = 4, .top_p = 1, .repetition_penalty = 1, .max_new_tokens = 4}};
-	(void)state;
 	begin(d, &plan.artifact.graph, 8, &random);
 	d->base.limits.prefill_outs = SLOTS;
 	assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
 	session_grow_by(s, 0);
 	session_max_gap(s, 4, 0);
+	session_mix(s, mixes);
 	const int needy = start_of(s, d, 4, 20, true), other = start_of(s, d, 4, 21, false);
 	const int waiting = start_of(s, d, 20, 1, false);
-	for (int i = 0; i < 4; i++) { /* both prompts, and in turns what is for the others */
+	for (int i = 0; i < 4; i++) { /* both prompts, and what is for the others, in turns or at once */
 		assert_int_equal(atlas_step(s, events, SLOTS, &n), ATLAS_OK);
 		for (int k = 0; k < n; k++)
 			made[events[k].slot]++;
@@ -394,9 +403,16 @@ static void who_waits_goes_on_at_once(void **state)
 		for (int k = 0; k < n; k++)
 			made[events[k].slot]++;
 	}
-	assert_true(made[needy] > 8 && made[other] < 21);
+	assert_true(made[needy] > 8 && made[other] < 21 && (d->n_mixed > 0) == mixes);
 	atlas_session_close(s);
 	free(d);
+}
+
+static void who_waits_goes_on_at_once(void **state)
+{
+	(void)state;
+	who_waits(false);
+	who_waits(true);
 }
 
 /* Texts beside others ---------------------------------------------------------------------------------- */
