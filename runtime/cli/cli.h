@@ -45,7 +45,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *color;  /* "always", "never"; NULL or "auto" = on a terminal */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	char *const *words; int n_words; /* after the verb, as they were given */
-	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate;
+	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate, *mixed;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file, *rekey;
 	int steps;
 	SamplingArgs sampling;
@@ -118,6 +118,7 @@ int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan *
 const char *cli_other_card(const AtlasPlan *plan, const char *target, const char *gpu);
 /* Says so in one remark. */
 void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target, const char *gpu);
+enum { SERVE_GAP_EACH = 8 /* rows of a step of prompts for each running answer, by default */ };
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session);
 

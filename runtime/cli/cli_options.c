@@ -198,8 +198,8 @@ static const Opt options[] = {
 	{"--receipt", 0, SERVE, "FILE", "result of atlas receipt -o; /v1/plan shows its hash",
 		TEXT, FIELD(receipt), 0, 0},
 	{"Limits", 0, SERVE, NULL, NULL, HEADING, 0, 0, 0},
-	{"--max-gap", 0, SERVE, "N", "prompt tokens read between two tokens of running answers "
-		"(default: 8 for each of them, at least 128)",
+	{"--max-gap", 0, SERVE, "N", "rows of a step that reads prompts while answers run (default: 8 for each of them, at "
+		"least 128; in mixed steps at least the largest bucket that should take 20 ms)",
 		INTEGER, FIELD(max_gap), 1, 1 << 30},
 	{"--max-queue", 0, SERVE, "N", "requests that may wait for a slot (default: 8 per slot)",
 		INTEGER, FIELD(max_queue), 1, 1 << 20},
@@ -254,6 +254,9 @@ static const Opt options[] = {
 	{"--speculate", 0, RUN | CHAT | SERVE, "mtp|ngram|off",
 		"speculative decoding with the plan's MTP head, or by n-grams (default: what the plan has)",
 		SPECULATE, FIELD(speculate), 0, 0},
+	{"--mixed", 0, SERVE, "on|off",
+		"one step reads prompts and makes tokens of answers (default: on, but for drafts and invariant plans)",
+		ONE_OF, FIELD(mixed), 0, 0},
 	{"--speculate", 0, BENCH, "mtp|ngram|off", "mtp, ngram: also measure speculative decoding",
 		SPECULATE, FIELD(speculate), 0, 0},
 	{"--acceptance", 0, BENCH, "A[,B[,C]]", "with --speculate: acceptance rates to simulate (default: as sampled)",

@@ -19,16 +19,11 @@ void histogram_add(Histogram *h, double seconds)
 	h->sum += seconds;
 }
 
-/* Sum of what its launches were chosen for: a step cannot be faster than that but where launches overlap. Drafts are
- * part of the step that verifies them. */
+/* A step cannot be faster than that but where launches overlap. Drafts are part of the step that verifies them. */
 static double expected_seconds(const Artifact *a, int target, const Phase *p)
 {
 	const TargetPlan *t = &a->targets[target];
-	double us = 0;
-	for (int i = 0; i < p->n_launches; i++) {
-		const Candidate *c = audit_chosen(&a->ledger[target][p->launches[i].slot]);
-		us += c ? c->cost_us : 0;
-	}
+	const double us = audit_expected_us(a, target, p);
 	for (int i = 0; i < t->n_phases && p->kind == VERIFY; i++)
 		if (t->phases[i].kind == DRAFT && t->phases[i].each == p->each && t->phases[i].rows * p->each == p->rows)
 			return us * 1e-6 + expected_seconds(a, target, &t->phases[i]);

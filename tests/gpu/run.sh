@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [many] [floor] [models] [quantised] [hybrid] [isolate]
-#                    [isolate-buckets] [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
+#                    [isolate-mixed] [isolate-buckets] [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #                    [serve] [order]
 #
@@ -27,6 +27,7 @@
 #   isolate-pages  the same in a pool of one context, pages as needed, so that many are set aside; and with
 #              prompts and answers that take turns
 #   isolate-buckets  how many texts differ with the families' default buckets
+#   isolate-mixed  how many do where steps mix prompts and answers, and where these take turns
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
 #              sequences, and 3 rows with drafts that an FP8 head of 32768 ids scores
 #   requests   bias, least lengths, stop tokens and alternatives, drawn again by numpy from the GPU's own scores
@@ -170,17 +171,34 @@ isolate() { # one|default [count]
 	return "$rc"
 }
 
-# Requests of all kinds, plain and with drafts.
+# Turns, then mixed steps, of the families' own buckets.
+isolate_mixed() {
+	local rc=0 fixture how
+	for fixture in llama-trained qwen3_5 qwen3_5_moe-trained llama-fp8-block; do
+		isolated_plan "$fixture" default || { rc=1; continue; }
+		for how in '' mixed; do
+			printf '%-28s %-5s ' "$fixture" "${how:-turns}"
+			# shellcheck disable=SC2086  # no word where there is none
+			build/tests/isolate_run build/isolated.bin cuda off 3 32 0-19 count gap=128 $how 2>/dev/null || rc=1
+		done
+	done
+	rm -f build/isolated.bin
+	return "$rc"
+}
+
+# Requests of all kinds, plain, in mixed steps and with drafts.
 requests() {
 	local rc=0 fixture how tolerance
 	while read -r fixture how tolerance; do
 		isolated_plan "$fixture" one || { rc=1; continue; }
-		printf '%-28s %-3s ' "$fixture" "$how"
+		printf '%-28s %-5s ' "$fixture" "$how"
 		python3 tests/gpu/requests.py build/isolated.bin "$how" "$tolerance" || rc=1
 	done <<-'END'
 		llama-trained off 0.25
+		llama-trained mixed 0.25
 		llama-fp8-block off inf
 		qwen3_5_moe-trained off inf
+		qwen3_5_moe-trained mixed inf
 		qwen3_5_moe-trained mtp inf
 	END
 	rm -f build/isolated.bin
@@ -472,6 +490,7 @@ for what in "$@"; do
 	grid) part grid grid_cost ;;
 	isolate-buckets) part isolate-buckets isolate default count ;;
 	isolate-pages) part isolate-pages isolate_pages ;;
+	isolate-mixed) part isolate-mixed isolate_mixed ;;
 	speculate)
 		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'
 		for rows in 3 2 4; do

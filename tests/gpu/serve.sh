@@ -5,13 +5,17 @@
 #   tests/gpu/serve.sh measure [DIR]                on the GPU: DIR/serve-NAME.txt and .json (default: BUILD/gpu-results)
 #   tests/gpu/serve.sh gaps [DIR]                   the same of 8B for each of several --max-gap: DIR/serve-gaps.txt
 #   tests/gpu/serve.sh many [DIR]                   256 streams of 8B: DIR/serve-many.txt
+#   tests/gpu/serve.sh mixed [DIR]                  32 streams of 8B while prompts of 4,096 come: DIR/serve-mixed.txt
 #   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
 # BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`
 # (first_token.py); 32 streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the same
 # batch and context. Of 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests
 # a second. gaps: the same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to be chosen
-# whose p99 of gaps is at most 2.5 times their p50. many: the host's work of a step is to be under 1 ms in each thread. To
+# whose p99 of gaps is at most 2.5 times their p50. mixed: gaps of the streams and first tokens of the prompts, five a
+# second, where whole chunks of 2,048 and of 512 rows take turns with decode steps and where steps are mixed, as is the
+# default: then 99 % of gaps are to be at most 20 ms and none above 30, 99 % of first tokens within 300 ms, and all of the
+# work no longer than with whole chunks. many: the host's work of a step is to be under 1 ms in each thread. To
 # put another server in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
@@ -33,6 +37,8 @@ plan() { # name shape, options on stdin; $words: more options of atlasc
 plan_of() { # name
 	if [ "$1" = many ]; then
 		options 256 1024 '[128, 512, 2048]' '[1, 64, 256]' | plan many llama-3.1-8b
+	elif [ "$1" = mixed ]; then
+		options 48 6144 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 48]' | plan mixed llama-3.1-8b
 	else
 		options 64 2048 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 64]' | plan "$1" "$1"
 	fi
@@ -40,6 +46,7 @@ plan_of() { # name
 
 start() { # plan, options of serve: $server, $url, and the seconds to /ready on stdout
 	local began=$EPOCHREALTIME log=$scratch/log
+	rm -f "$log" # the line "ready" of the server before
 	"$build/atlas" serve "$1" --device "$device" --port 0 --max-queue 1024 "${@:2}" 2>"$log" &
 	server=$!
 	until grep -q '"event":"ready"' "$log"; do
@@ -120,6 +127,43 @@ gaps() { # name plan vocab
 	EOF_GAPS
 }
 
+# A row for each way of scheduling; equal work, so that the time of all of it is comparable.
+mixed() { # name plan vocab
+	local way behind row=0
+	for behind in $behinds; do
+		for way in "${ways[@]}"; do
+			echo "-- streams behind $behind tokens; $way"
+			# shellcheck disable=SC2086  # words
+			start "$2" ${way#default} || return 1
+			load --vocab "$3" --in-flight '' --rate "$rate" --even --requests "$arrivals" --warm-up 0 --prompt $((context * 32)) \
+				--answer 8 --beside "$streams" --beside-prompt "$behind" --beside-answer "$beside" --json "$scratch/mixed-$row.json"
+			steps
+			stop
+			row=$((row + 1))
+		done
+	done
+	(cd "$scratch" && "$python" - "$device" "$behinds" "${ways[@]}") <<-'EOF_MIXED' || bad=1
+		import itertools, json, sys
+		device, behinds, *ways = sys.argv[1:]
+		print(f"{'behind':<7}{'':<30}  first p50    p99    gap p50    p99  longest   above 20 ms     seconds")
+		good = True
+		for number, (behind, way) in enumerate(itertools.product(behinds.split(), ways)):
+		    [row] = json.load(open(f"mixed-{number}.json"))["rows"]
+		    if way == ways[0]: # of the two, one before and one after the others
+		        whole = min(row["beside_seconds"], whole) if number % len(ways) else row["beside_seconds"]
+		    print(f"{behind:<7}{way:<30}" + "{first_p50_ms:>11.1f}{first_p99_ms:>7.1f}{beside_gap_p50_ms:>11.2f}{beside_gap_p99_ms:>7.2f}"
+		        "{beside_gap_max_ms:>9.2f}{beside_over_20ms:>8} of {beside_gaps}{beside_seconds:>9.3f}".format(**row))
+		    good &= row["beside_outlast"]
+		    if way == "default" and behind == behinds.split()[0]:
+		        good &= row["beside_gap_p99_ms"] <= 20 and row["beside_gap_max_ms"] <= 30
+		        good &= row["first_p99_ms"] <= 300
+		        mine = row["beside_seconds"]
+		    if way == ways[0] and number + 1 == len(ways):
+		        good &= mine <= whole
+		sys.exit(device == "cuda" and not good)
+	EOF_MIXED
+}
+
 many() { # name plan vocab
 	start "$2" || return 1
 	load --vocab "$3" --prompt "$context" --answer "$long" --in-flight 256 --rate '' --requests 256 --warm-up 0
@@ -149,16 +193,19 @@ verb=${1-}
 shift || true
 words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
 flights=4,16,64 rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
+rate=5 arrivals=40 beside=1100 behinds='128 2048'
+ways=('--mixed off --max-gap 2048' '--mixed off --max-gap 512' default '--mixed off --max-gap 2048')
 case $verb in
 plans)
-	for name in $names many; do plan_of "$name" || failed=1; done ;;
-measure | gaps | many)
+	for name in $names many mixed; do plan_of "$name" || failed=1; done ;;
+measure | gaps | many | mixed)
 	words=()
 	mkdir -p "$out"
 	case $verb in
 	measure) for name in $names; do on_gpu measure "$name" "$name" || failed=1; done ;;
 	gaps) on_gpu gaps gaps llama-3.1-8b || failed=1 ;;
 	many) on_gpu many many many || failed=1 ;;
+	mixed) on_gpu mixed mixed mixed || failed=1 ;;
 	esac ;;
 cpu)
 	device=cpu streams=4 context=16 tokens=32 flights=2,4 rates=8 long=16 out=$scratch
@@ -166,6 +213,10 @@ cpu)
 	"$build/atlasc" tests/fixtures/llama-trained -o "$scratch/plan.bin" --target none -q || exit 1
 	measure fixture "$scratch/plan.bin" 2048 || failed=1
 	gaps fixture "$scratch/plan.bin" 2048 || failed=1
+	context=4 arrivals=6 beside=300 behinds=16 streams=2
+	ways=('--mixed off --max-gap 64' default '--mixed off --max-gap 64')
+	mixed fixture "$scratch/plan.bin" 2048 || failed=1
+	context=16 streams=4
 	options 256 512 '[64]' '[256]' >"$scratch/many.toml"
 	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/many.toml" -o "$scratch/many.bin" --target none -q || exit 1
 	many fixture "$scratch/many.bin" 2048 || failed=1

@@ -54,10 +54,11 @@ def decodes(server):
         time.sleep(0.005)
 
 
-def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu):
+@pytest.mark.parametrize("mixed", ["off", "on"])
+def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     """A prompt of 400 that is alone takes 256 + 144 rows. Beside an answer, --max-gap 128 makes it 3 of 128 and one of
-    16: the smallest bucket that holds each."""
-    server = gpu(buckets, "--max-gap", 128)
+    16, or 6 of 64 and the answer's row and one of 16 and that: the smallest bucket that holds each."""
+    server = gpu(buckets, "--max-gap", 128, "--mixed", mixed)
     assert server.get("/v1/plan")[1]["buckets"] == {"prefill": [64, 128, 256], "decode": [1, 2, 4]}
     ask(server, 400, 5)
     assert server.steps() == {("prefill", 256): 2, ("decode", 1): 4}
@@ -71,7 +72,11 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu):
         assert server.steps()["prefill", 64] == 2
         ask(server, 400, 1)
         after = server.steps()
-        assert after["prefill", 128] == 3 and after["prefill", 64] == 3 and after["prefill", 256] == 2
+        assert after["prefill", 256] == 2
+        if mixed == "on":
+            assert after["mixed", 128] == 6 and after["mixed", 64] == 1 and after["prefill", 64] == 2
+        else:
+            assert after["prefill", 128] == 3 and after["prefill", 64] == 3
         assert read_answer(stream).endswith(b"0\r\n\r\n")
     assert ("decode", 4) not in server.steps() and server.stop() == 0
 

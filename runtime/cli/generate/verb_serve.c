@@ -1,9 +1,11 @@
 /* verb_serve.c - atlas serve: options of the command line to a server (runtime/serve/serve.h). */
+#include "artifacts/audit.h"
 #include "artifacts/hash.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/trust/certify.h"
 #include "runtime/plan_handle.h"
 #include "runtime/serve/serve.h"
+#include "runtime/session.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,12 +14,34 @@
 
 typedef struct Opening { const Args *args; const AtlasPlan *plan; AtlasDevice *started; } Opening;
 
+/* Rows of mixed steps by default: those of the largest bucket that takes at most GAP_US by the ledger. */
+static int rows_of_mixed(const AtlasPlan *plan, const char *target)
+{
+	enum { GAP_US = 20000, LEAST = 128 };
+	const Artifact *a = &plan->artifact;
+	int rows = LEAST;
+	for (int t = 0; t < a->n_targets; t++)
+		for (int i = 0; strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
+			const Phase *p = &a->targets[t].phases[i];
+			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a, t, p) <= GAP_US)
+				rows = p->rows;
+		}
+	return rows;
+}
+
 static int open_session(void *ctx, AtlasSession **session)
 {
 	Opening *o = ctx;
 	Args args = *o->args;
 	args.quiet = true; /* the server's own lines say what is opened */
-	return cli_open_session(&args, o->plan, NULL, o->started, session);
+	const int code = cli_open_session(&args, o->plan, NULL, o->started, session);
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	if (code || args.max_gap > 0)
+		return code;
+	atlas_session_info(*session, &info);
+	if (info.mixed)
+		session_max_gap(*session, rows_of_mixed(o->plan, info.target), SERVE_GAP_EACH);
+	return 0;
 }
 
 /* The last member of a receipt is the SHA-256 of all before its comma. */

@@ -147,8 +147,9 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		? "\"mtp\"" : "null", g->ngram_min, g->ngram_max);
 	for (int i = 0; i < g->n_ladder; i++)
 		printf("%s[%d, %d]", i ? ", " : "", g->ladder[i].slots, g->ladder[i].rows);
-	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"drawable\": %d, \"tokens\": %d}\n",
-		info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false", info->n_drawable, info->n_tokens);
+	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"mixed\": %s, \"drawable\": %d, "
+		"\"tokens\": %d}\n", info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false",
+		is_invariant(plan) ? "false" : "true", info->n_drawable, info->n_tokens);
 }
 
 static void print_drafts(const Graph *g)
@@ -193,6 +194,8 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("buckets      prefill %s, decode %s; %s a text has the same bits alone and with others\n",
 			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"),
 			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
+	if (info->n_targets && !is_invariant(plan))
+		printf("mixed steps  atlas serve may read prompts and answers in one; last bits of answers then follow load\n");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
 		print_drafts(&plan->artifact.graph);
