@@ -389,14 +389,15 @@ typedef struct AtlasEvent {
 } AtlasEvent;
 
 /* One step: the next chunk of all waiting prompts if there is one and no token in flight, else one token for every
- * running sequence, or up to step_tokens (atlas_session_info) of each. With max_gap the two take turns while sequences
- * run: none of them waits for more than one chunk, which is a short one. A chunk takes prompts in the order of their
- * arrival: all that is left of one, or as many whole cells of the plan's prompt_grid as there is room for, so that what
- * else is waiting never moves a cut. events [cap] receives one event per token made,
- * those of a sequence one after the other, *n how many (0 while a long prompt is not read to its end, and when no
- * sequence is left). cap must be at least the plan's slots times step_tokens. Blocks until the tokens are there. A
- * sequence that is cancelled while these events are looked at may have more of them, which are to be passed over; if
- * one of them ends it, its slot is free already. ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
+ * running sequence, or up to step_tokens (atlas_session_info) of each. With max_gap the two take turns while
+ * sequences run: none of them waits for more than one chunk, which is a short one; or a mixed step reads a chunk
+ * and makes a token of each of them. A chunk takes prompts in the order of their arrival: all that is left of one,
+ * or as many whole cells of the plan's prompt_grid as there is room for, so that what else is waiting never moves a
+ * cut. events [cap] receives one event per token made, those of a sequence one after the other, *n how many (0
+ * while a long prompt is not read to its end, and when no sequence is left). cap must be at least the plan's slots
+ * times step_tokens. Blocks until the tokens are there. A sequence that is cancelled while these events are looked
+ * at may have more of them, which are to be passed over; if one of them ends it, its slot is free already.
+ * ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 typedef struct AtlasTop {
