@@ -72,9 +72,9 @@ $(BUILD)/obj/%.o: %.c Makefile | ready
 $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 # libatlas.so shall be small; only what computes is built for speed. Debuggers unwind by .debug_frame, which -g leaves.
 SMALL := -fno-asynchronous-unwind-tables -fno-move-loop-invariants -fno-ipa-sra -fno-ipa-cp -fipa-pta
-$(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Os $(SMALL))
+$(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Oz $(SMALL))
 $(BUILD)/obj/artifacts/random_weights.o $(BUILD)/obj/runtime/cpu/%.o: CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
-$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Os
+$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Oz
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 
