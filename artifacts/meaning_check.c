@@ -29,6 +29,7 @@ enum {
 	OF_LENGTHS,           /* of slots, that are at these positions */
 	OF_PAIRS, OF_FIRSTS,  /* of the experts of rows */
 	OF_GATHERED,          /* rows in the order of experts: codes, scales; operands: rows, expert */
+	OF_SOLVED,            /* of chunks of rows: solved, scores, factors; operands: qkv, a, b, a_log, dt_bias */
 	OF_UP,                /* what experts_up leaves; operands as in enum Up */
 	OF_TERMS,             /* of a sum of experts; operands: the sum */
 };
@@ -436,6 +437,39 @@ static void delta_and_norm(Meaning *m, int qkv)
 
 static void delta_rows(Meaning *m) { delta_and_norm(m, in(m, "qkv")); }
 
+/* What needs no state: rows of q and k, b, a, and weights of the heads; each result is of all of these. */
+static void delta_solve(Meaning *m)
+{
+	static const char *const results[] = {"solved", "scores", "factors"};
+	const char *of = find_arg(m, "ba") ? "ba" : "x";
+	const int at = find_arg(m, "ba") ? 0 : 2;
+	const int v[] = {in(m, "qkv"), piece(m, of, at + 1, at + 2), piece(m, of, at, at + 2), in(m, "a_log"),
+		in(m, "dt_bias")};
+	for (int i = 0; i < 3; i++)
+		set(m, results[i], value_of(m, OF_SOLVED, i, 5, v));
+}
+
+static void delta_walk(Meaning *m)
+{
+	static const char other[] = "what was solved is not of its rows";
+	static const char *const results[] = {"solved", "scores", "factors"};
+	const int qkv = in(m, "qkv");
+	Node of = {0};
+	for (int i = 0; i < 3; i++) {
+		const int v = in(m, results[i]);
+		if (made_of(m, v, OF_SOLVED, other) != qkv || m->nodes[v].out != i ||
+			(i && memcmp(of.operands, m->nodes[v].operands, sizeof of.operands) != 0)) {
+			odd(m, other);
+			return;
+		}
+		of = m->nodes[v];
+	}
+	const int *v = of.operands;
+	APPLY(m, OP_delta_rule, {0, qkv, v[1], v[2], v[3], v[4], in(m, "row_slot"), in(m, "delta")});
+	set(m, "delta", OP_delta_rule_v[7]);
+	set(m, "y", RESULT(m, OP_gated_norm, OP_delta_rule_v[8], piece(m, "x", 1, 2), in(m, "norm")));
+}
+
 static void delta_step(Meaning *m)
 {
 	APPLY(m, OP_causal_conv, {0, piece(m, "x", 0, 2), in(m, "conv_w"), in(m, "row_slot"), in(m, "conv")});
@@ -671,6 +705,7 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_linear_swiglu] = linear_swiglu, [OP_linear_swiglu_fp8] = linear_swiglu, [OP_rope_write] = rope_write,
 	[OP_keys_write] = keys_write, [OP_attention_step] = attention_step, [OP_attention_verify] = attention_verify,
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
+	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
 	[OP_experts_up] = experts_up, [OP_gather_codes] = gather_codes,
 	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,

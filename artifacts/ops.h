@@ -396,6 +396,23 @@ OP(experts_down_rows, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHA
 	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"),
 	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_down_row_scale, "K"), OUT(floats, y, "ROWS, SHARES, K"))
+OP(delta_solve, OP_PLAN | OP_PARTS, "NK NV DK DV",
+	"what delta_rows needs no state for. A segment's rows are solved in chunks of 64, from the first on. With q and k "
+	"of length one, q over sqrt(DK), b = sigmoid(b), G the sum of logs of decay of the chunk's rows up to one, A[i,j] "
+	"= b_i k_i.k_j e^(G_i - G_j) of j < i: of a head, row i and row j of its chunk solved = ((1 + A)^-1 b)[i,j], "
+	"scores = q_i.k_j e^(G_i - G_j), both 0 of j > i; factors of a row | e^G over the length of k | e^G over that of "
+	"q and sqrt(DK) | 1 over the length of k | G |. x and ba as in delta_rows",
+	STEP, IN(floats, qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(floats, x, "ROWS, COLS"),
+	IN_OPT(floats, ba, "ROWS, 2 * NV"), IN(weight, a_log, "NV"), IN(weight, dt_bias, "NV"), IN(ints, seg, "SEGS, 4"),
+	OUT(floats, solved, "ROWS, NV * 64"), OUT(floats, scores, "ROWS, NV * 64"), OUT(floats, factors, "ROWS, NV * 4"))
+OP(delta_walk, OP_PLAN | OP_PARTS, "NK NV DK DV EPS",
+	"delta_rows of what delta_solve leaves, chunk by chunk, f the factors of a row, G = f3, G_last that of the chunk's "
+	"last row: changes X = solved (v - f0 k.S); o = f1 q.S + scores X; then S = e^G_last S + (f2 e^(G_last - G) k)' X; "
+	"y = gated_norm(o). x as in delta_rows, without b and a",
+	STEP, IN(floats, qkv, "ROWS, 2 * NK * DK + NV * DV"), IN(floats, x, "ROWS, COLS"),
+	IN(floats, solved, "ROWS, NV * 64"), IN(floats, scores, "ROWS, NV * 64"), IN(floats, factors, "ROWS, NV * 4"),
+	IN(weight, norm, "DV"), IN(ints, row_slot, "ROWS"), IN(ints, seg, "SEGS, 4"),
+	INOUT(state, delta, "SLOTS, NV * DK * DV"), OUT(floats, y, "ROWS, NV * DV"))
 OP(gather_codes, OP_PLAN, "TOPK",
 	"quantise, of rows in use in the order of experts: y[i,:] = codes of x[pair[i] / TOPK,:]; with PAIRS = ROWS * "
 	"(TOPK + 1), for the expert that all rows go to, y[ROWS * TOPK + t,:] = codes of x[t,:]",

@@ -123,6 +123,133 @@ void ref_delta_rule(const RefCall *c)
 		}
 }
 
+/* Chunks ----------------------------------------------------------------------------------------------------
+ *
+ * The same rule for PLAN_DELTA_CELL rows of a segment at once (ops.h: delta_solve, delta_walk). */
+
+enum { CELL = PLAN_DELTA_CELL };
+
+typedef struct Chunk { int64_t head, first; int n; } Chunk;
+
+/* f of each chunk of each segment, in order, of this part's value heads. */
+static void each_chunk(const RefCall *c, void (*f)(const RefCall *c, const Chunk *x))
+{
+	const int32_t *seg = ref_ints(c, "seg");
+	for (int64_t h = c->part; h < c->attrs.n_v_heads; h += c->parts ? c->parts : 1)
+		for (int s = 0; s < ref_ints(c, "step")[2]; s++)
+			for (int32_t t = 0; t < seg[4 * s + 1]; t += CELL) {
+				const int32_t left = seg[4 * s + 1] - t;
+				f(c, &(Chunk){h, seg[4 * s] + t, left < CELL ? left : CELL});
+			}
+}
+
+/* q, k or v of row i; which: 0, 1, 2. */
+static const float *row_of(const RefCall *c, const Chunk *x, int i, int which)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t nk = a->n_k_heads, key = x->head / (a->n_v_heads / nk);
+	return ref_floats(c, "qkv") + (x->first + i) * ref_dim(c, "qkv", 1) +
+		(which == 2 ? 2 * nk * a->k_dim + x->head * a->v_dim : (which * nk + key) * a->k_dim);
+}
+
+/* The place of n numbers of row i and the chunk's head. */
+static float *of_row(const RefCall *c, const Chunk *x, int i, const char *name, int64_t n)
+{
+	return ref_floats(c, name) + ((x->first + i) * c->attrs.n_v_heads + x->head) * n;
+}
+
+static void solve_chunk(const RefCall *c, const Chunk *x)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t nv = a->n_v_heads, dk = a->k_dim, behind = 2 * a->n_k_heads * dk + 2 * nv * a->v_dim;
+	const bool has_ba = ref_has(c, "ba");
+	double rate[CELL], sum[CELL], q_scale[CELL], k_scale[CELL], rows[CELL][CELL] = {{0}};
+	for (int i = 0; i < x->n; i++) {
+		const float *b = ref_floats(c, has_ba ? "ba" : "x") +
+			(x->first + i) * ref_dim(c, has_ba ? "ba" : "x", 1) + (has_ba ? 0 : behind) + x->head;
+		const float *q = row_of(c, x, i, 0), *k = row_of(c, x, i, 1);
+		rate[i] = 1 / (1 + exp(-(double)b[0]));
+		sum[i] = (i ? sum[i - 1] : 0) -
+			exp(per_head(c, "a_log", x->head)) * softplus((double)b[nv] + per_head(c, "dt_bias", x->head));
+		q_scale[i] = 1 / sqrt((ref_dot(q, q, dk) + 1e-6) * (double)dk);
+		k_scale[i] = 1 / sqrt(ref_dot(k, k, dk) + 1e-6);
+	}
+	for (int i = 0; i < x->n; i++) {
+		float *solved = of_row(c, x, i, "solved", CELL), *scores = of_row(c, x, i, "scores", CELL);
+		float *f = of_row(c, x, i, "factors", 4);
+		memset(solved, 0, CELL * sizeof *solved);
+		memset(scores, 0, CELL * sizeof *scores);
+		for (int j = 0; j <= i; j++) {
+			const double decay = exp(sum[i] - sum[j]) * k_scale[j];
+			const float *k = row_of(c, x, j, 1);
+			const double of = ref_dot(row_of(c, x, i, 1), k, dk) * k_scale[i] * rate[i] * decay;
+			scores[j] = (float)(ref_dot(row_of(c, x, i, 0), k, dk) * q_scale[i] * decay);
+			for (int m = 0; j < i && m <= j; m++)
+				rows[i][m] -= of * rows[j][m];
+		}
+		rows[i][i] = rate[i];
+		for (int j = 0; j <= i; j++)
+			solved[j] = (float)rows[i][j];
+		f[0] = (float)(exp(sum[i]) * k_scale[i]);
+		f[1] = (float)(exp(sum[i]) * q_scale[i]);
+		f[2] = (float)k_scale[i];
+		f[3] = (float)sum[i];
+	}
+}
+
+void ref_delta_solve(const RefCall *c) { each_chunk(c, solve_chunk); }
+
+/* Column d of a chunk's values: o without the norm, and the state that follows. */
+static void walk_column(const RefCall *c, const Chunk *x, int64_t d, float *state)
+{
+	const int64_t dk = c->attrs.k_dim, dv = c->attrs.v_dim;
+	const double last = of_row(c, x, x->n - 1, "factors", 4)[3];
+	double asked[CELL], change[CELL], rest[CELL];
+	for (int i = 0; i < x->n; i++) {
+		const float *q = row_of(c, x, i, 0), *k = row_of(c, x, i, 1), *f = of_row(c, x, i, "factors", 4);
+		const float *solved = of_row(c, x, i, "solved", CELL), *scores = of_row(c, x, i, "scores", CELL);
+		double held = 0, o = 0;
+		for (int64_t m = 0; m < dk; m++) {
+			held += (double)k[m] * state[m * dv + d];
+			o += (double)q[m] * state[m * dv + d];
+		}
+		asked[i] = row_of(c, x, i, 2)[d] - f[0] * held;
+		change[i] = 0;
+		for (int j = 0; j <= i; j++)
+			change[i] += solved[j] * asked[j];
+		o *= f[1];
+		for (int j = 0; j <= i; j++)
+			o += scores[j] * change[j];
+		of_row(c, x, i, "y", dv)[d] = (float)o;
+		rest[i] = f[2] * exp(last - f[3]) * change[i];
+	}
+	for (int64_t m = 0; m < dk; m++) {
+		double next = exp(last) * state[m * dv + d];
+		for (int i = 0; i < x->n; i++)
+			next += row_of(c, x, i, 1)[m] * rest[i];
+		state[m * dv + d] = (float)next;
+	}
+}
+
+static void walk_chunk(const RefCall *c, const Chunk *x)
+{
+	const Attrs *a = &c->attrs;
+	const int64_t dv = a->v_dim, n = a->k_dim * dv, z_at = ref_dim(c, "qkv", 1) + x->head * dv;
+	float *state = ref_floats(c, "delta") + (ref_ints(c, "row_slot")[x->first] * a->n_v_heads + x->head) * n;
+	for (int64_t d = 0; d < dv; d++)
+		walk_column(c, x, d, state);
+	round_state(c, state, n);
+	for (int i = 0; i < x->n; i++) {
+		float *y = of_row(c, x, i, "y", dv);
+		const float *z = ref_floats(c, "x") + (x->first + i) * ref_dim(c, "x", 1) + z_at;
+		const double scale = 1 / sqrt(ref_dot(y, y, dv) / (double)dv + (double)a->eps);
+		for (int64_t d = 0; d < dv; d++)
+			y[d] = (float)(y[d] * scale * per_head(c, "norm", d) * silu((double)z[d]));
+	}
+}
+
+void ref_delta_walk(const RefCall *c) { each_chunk(c, walk_chunk); }
+
 /* Versions ------------------------------------------------------------------------------------------------
  *
  * A verify step keeps the state after each row of a slot: version j of its row j, so that the last accepted is found

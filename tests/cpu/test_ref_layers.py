@@ -506,3 +506,53 @@ def test_fused_delta_layers(ref, apart):  # noqa: F811
     assert all(np.array_equal(conv[k], turned[k]) for k in ("conv", "y"))
     rows = ref("delta_rows", dims, qkv=conv["y"], seg=seg, delta=start["delta"], y=blank(5, values), **shared)
     assert np.array_equal(rows["y"], want) and np.array_equal(rows["delta"], rule["delta"])
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_chunks_solved_apart(ref, apart, kind, parts):  # noqa: F811
+    """delta_solve is the triangular form in numpy; delta_walk of what it leaves is delta_rows, row after row."""
+    g, nk, nv, dk, dv, slots, lengths = rng(parts), 1, 2, 8, 6, 4, [1, 130, 64, 63]
+    mixed, values, rows = 2 * nk * dk + nv * dv, nv * dv, sum(lengths) + 2
+    dims = {"NK": nk, "NV": nv, "DK": dk, "DV": dv}
+    qkv, x, ba = normal(g, rows, mixed), normal(g, rows, mixed + values + 2 * nv * (not apart)), normal(g, rows, 2 * nv)
+    a_log, dt_bias, norm, start = (
+        normal(g, nv),
+        normal(g, nv),
+        normal(g, dv),
+        nearest_bf16(normal(g, slots, nv * dk * dv)),
+    )
+    firsts = np.cumsum([0] + lengths[:-1])
+    seg = np.array([[t, n, 3 - s, 0] for s, (t, n) in enumerate(zip(firsts, lengths))], np.int32)
+    slot = np.concatenate([np.repeat(seg[:, 2], lengths), [-1, -1]]).astype(np.int32)
+    step = np.array([rows - 2, 0, 4, 0], np.int32)
+    heads = dict(step=step, qkv=qkv, x=x, seg=seg)
+    rule = dict(ba=ba if apart else None, a_log=a_log, dt_bias=dt_bias)
+    solved = {"solved": blank(rows, nv * 64), "scores": blank(rows, nv * 64), "factors": blank(rows, nv * 4)}
+    got = ref("delta_solve", dims, parts, **heads, **rule, **solved)
+    b, a = (z.astype(np.float64) for z in np.split(ba if apart else x[:, mixed + values :], 2, 1))
+    lengths_of = lambda z: np.sqrt((z * z).sum(-1, keepdims=True) + 1e-6)  # noqa: E731
+    for t, n in [(t + i, min(64, n - i)) for t, n in zip(firsts, lengths) for i in range(0, n, 64)]:
+        q, k = (qkv[t : t + n, i * dk : (i + 1) * dk].astype(np.float64) for i in range(2))
+        q_length, k_length = lengths_of(q) * dk**0.5, lengths_of(k)
+        for h in range(nv):
+            beta = np_sigmoid(b[t : t + n, h])[:, None]
+            total = np.cumsum(-np.exp(a_log[h].astype(np.float64)) * np.logaddexp(0, a[t : t + n, h] + dt_bias[h]))[
+                :, None
+            ]
+            decay = np.tril(np.exp(np.minimum(total - total.T, 0)))
+            unit = k / k_length
+            inverse = np.linalg.inv(np.eye(n) + np.tril(beta * (unit @ unit.T) * decay, -1)) * beta.T
+            close(got["solved"][t : t + n, h * 64 : h * 64 + n], inverse, 1e-6)
+            close(got["scores"][t : t + n, h * 64 : h * 64 + n], (q / q_length) @ unit.T * decay, 1e-6)
+            assert not got["solved"][t : t + n, h * 64 + n : (h + 1) * 64].any()
+            factors = np.concatenate([np.exp(total) / k_length, np.exp(total) / q_length, 1 / k_length, total], 1)
+            close(got["factors"][t : t + n, h * 4 : h * 4 + 4], factors, 1e-6)
+    rest = dict(norm=norm, row_slot=slot, delta=start, y=blank(rows, values), state_dtype=kind)
+    want = ref("delta_rows", dims | {"EPS": 1e-6}, parts, **heads, **rule, **rest)
+    made = {name: got[name] for name in solved}
+    walked = ref("delta_walk", dims | {"EPS": 1e-6}, parts, **heads, **made, **rest)
+    close(walked["y"][: rows - 2], want["y"][: rows - 2], 2e-2 if kind == "bf16" else 1e-5)
+    close(walked["delta"], want["delta"], 1e-2 if kind == "bf16" else 1e-5)
+    assert np.array_equal(walked["delta"][[0]], nearest_bf16(walked["delta"][[0]])) or kind == "f32"
