@@ -412,6 +412,11 @@ static const Shape shapes[] = {
 	{"delta_chunks_team", "27B 64", "ROWS=64 SLOTS=1 NK=16 NV=48" DELTA},
 	{"delta_chunks_team", "27B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=48" DELTA},
 	{"delta_chunks_team", "35B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=32" DELTA},
+	{"delta_solve", "27B 2k", "ROWS=2048 SEGS=1 NK=16 NV=48" DELTA},
+	{"delta_solve", "35B 2k", "ROWS=2048 SEGS=1 NK=16 NV=32" DELTA},
+	{"delta_walk", "27B 64", "ROWS=64 SLOTS=1 NK=16 NV=48" DELTA},
+	{"delta_walk", "27B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=48" DELTA},
+	{"delta_walk", "35B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=32" DELTA},
 	{"delta_chunks", "27B 64", "ROWS=64 SLOTS=1 NK=16 NV=48" DELTA},
 	{"delta_chunks", "27B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=48" DELTA},
 	{"delta_chunks", "27B 2k bf16", "ROWS=2048 SLOTS=1 NK=16 NV=48 ST=bf16" DELTA},
@@ -584,7 +589,8 @@ static void *compile_trials(void *arg)
 /* A full step: decode rows at the end of their context, or rows of one slot, a segment that fills it up. */
 static void seat(Case *c)
 {
-	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
+	int64_t rows = case_value(c, "ROWS", 1), outs = case_value(c, "OUTS", 0);
+	int64_t slots = case_value(c, "SLOTS", case_value(c, "SEGS", 0));
 	int64_t capacity = case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 1);
 	int64_t each = case_each(c) ? case_each(c) : 1; /* of a slot */
 	bool has_seg = case_field(c, "seg") >= 0, prefill = has_seg || (slots > 0 && rows > slots * each);

@@ -163,7 +163,7 @@ static int64_t derived(Case *c, const char *name)
 {
 	int64_t slots = case_value(c, "SLOTS", 1), v = case_value(c, "V", 1);
 	if (strcmp(name, "SEGS") == 0)
-		return slots;
+		return case_value(c, "SLOTS", 0) ? slots : draw(c, "SLOTS");
 	if (strcmp(name, "N_VALID") == 0)
 		return one_in(&c->random, 2) || v < 6 ? v : v - 5;
 	if (strcmp(name, "PARTS") == 0) { /* of the vocabulary, a power of two of ids each; or of anything */

@@ -119,7 +119,8 @@ static void seat_outs(Case *c, int64_t rows, int64_t outs)
 
 bool case_rows(Case *c)
 {
-	int64_t rows = case_value(c, "ROWS", 0), outs = case_value(c, "OUTS", 0), slots = case_value(c, "SLOTS", 0);
+	int64_t rows = case_value(c, "ROWS", 0), outs = case_value(c, "OUTS", 0);
+	int64_t slots = case_value(c, "SLOTS", has(c, "seg") ? case_value(c, "SEGS", 1) : 0);
 	int64_t capacity = has(c, "page_table") ? case_value(c, "MAX_PAGES", 1) * case_value(c, "PAGE", 16) : 1000;
 	Rows *s = &c->step;
 	*s = (Rows){.flags = has(c, "counts") && one_in(&c->random, 8)};
@@ -517,10 +518,34 @@ static void fill_scales(Case *c, const char *name, CaseBuffer *b)
 	}
 }
 
+/* What the walk through chunks of rows reads of them (delta_walk): near enough to what is solved of keys in all
+ * directions that a state stays of order one. */
+static bool fill_chunks(Case *c, const char *name, CaseBuffer *b)
+{
+	const bool is_factors = strcmp(name, "factors") == 0, is_solved = strcmp(name, "solved") == 0;
+	const int64_t width = b->n / b->shape[0];
+	const float length = 1 / sqrtf((float)case_value(c, "DK", 1));
+	if (!is_factors && !is_solved && strcmp(name, "scores") != 0)
+		return false;
+	for (int64_t i = 0; i < b->n; i++)
+		((float *)b->before)[i] = NAN; /* rows that nothing was solved for */
+	for (int s = 0; s < c->step.segs; s++)
+		for (int64_t i = 0; i < c->step.seg[4 * s + 1] * width; i++) {
+			const int64_t row = i / width % 64, j = i % 64;
+			const float u = (float)random_below(&c->random, 1001) / 1000;
+			float *x = (float *)b->before + c->step.seg[4 * s] * width + i;
+			*x = is_factors ? (i % 4 == 3 ? -((float)row + u) / 20 : (0.1f + 0.9f * u) * length) : j > row ? 0
+				: is_solved && j == row ? u : (is_solved ? 0.05f : 0.1f) * random_normal(&c->random);
+		}
+	return true;
+}
+
 static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 {
 	float *a = b->before, scale = 1, offset = 0;
 	bool is_norm = strcmp(name, "norm") == 0 || strstr(name, "_norm");
+	if (fill_chunks(c, name, b))
+		return;
 	if (ends_with(name, "_scale")) {
 		fill_scales(c, name, b);
 		return;

@@ -7,18 +7,19 @@
 #pragma once
 #include "shared/arrive.cuh"
 #include "delta/delta.cuh"
-#include "shared/mma.cuh"
+#include "delta/chunk.cuh"
 
-constexpr int CHUNK = 64, BLOCKS = CHUNK / 16, COLUMNS = DV / TEAM; // of v, of a block
+constexpr int COLUMNS = DV / TEAM; // of v, of a block
 constexpr int WARPS = COLUMNS / 16, THREADS = 32 * WARPS;
 constexpr int CONV = 2 * NK * DK + NV * DV, SHARERS = NV / NK;
-constexpr int K_STRIDE = tile_stride(DK), V_STRIDE = tile_stride(COLUMNS), M_STRIDE = tile_stride(CHUNK);
-constexpr int STAGE_BYTES = CHUNK * (2 * K_STRIDE + V_STRIDE), MATRIX = CHUNK * M_STRIDE;
+constexpr int V_STRIDE = tile_stride(COLUMNS), STAGE_BYTES = CHUNK * (2 * K_STRIDE + V_STRIDE);
 #if __CUDA_ARCH__ >= 900
 constexpr bool is_team = TEAM > 1;
 #else
 constexpr bool is_team = false;
 #endif
+
+#include "delta/columns.cuh"
 
 // Numbers of the chunk's rows.
 struct RowNumbers {
@@ -28,57 +29,6 @@ struct RowNumbers {
 	float4 factor[CHUNK];       // b; b e^G k; e^G q; e^(G_last - G) k
 	float squares[2][TEAM * WARPS][CHUNK]; // of o, of all the team's warps, in turns
 };
-
-// An operand of a product, 16 x 16, as two.
-struct Split {
-	u32 hi[4], lo[4];
-
-	__device__ __forceinline__ void put(int i, float x, float y)
-	{
-		hi[i] = pack_bf16(x, y);
-		lo[i] = pack_bf16(x - low_bf16(hi[i]), y - high_bf16(hi[i]));
-	}
-
-	// Results of two neighbouring products: rows g and g + 8, columns 2q.. of each.
-	__device__ __forceinline__ void take(const float (&left)[4], const float (&right)[4])
-	{
-		put(0, left[0], left[1]);
-		put(1, left[2], left[3]);
-		put(2, right[0], right[1]);
-		put(3, right[2], right[3]);
-	}
-};
-
-// c += a b, where b is exact
-__device__ __forceinline__ void multiply(float (&c)[4], const Split &a, u32 b0, u32 b1)
-{
-	mma(c, a.hi, b0, b1);
-	mma(c, a.lo, b0, b1);
-}
-
-// Two neighbouring products c += a b of a block at (row, column) of a matrix of 64 x 64 in two parts.
-__device__ __forceinline__ void multiply(float (&c0)[4], float (&c1)[4], const Split &a, u32 matrix, int row,
-	int column)
-{
-	u32 hi[4], lo[4];
-	load_b(hi, matrix, M_STRIDE, row, column);
-	load_b(lo, matrix + MATRIX, M_STRIDE, row, column);
-	mma(c0, a.lo, hi[0], hi[1]);
-	mma(c1, a.lo, hi[2], hi[3]);
-	mma(c0, a.hi, lo[0], lo[1]);
-	mma(c1, a.hi, lo[2], lo[3]);
-	mma(c0, a.hi, hi[0], hi[1]);
-	mma(c1, a.hi, hi[2], hi[3]);
-}
-
-// thread level: elements (row, column), (row, column + 1) of such a matrix
-__device__ __forceinline__ void put_pair(char *matrix, int row, int column, float x, float y)
-{
-	char *at = matrix + row * M_STRIDE + column * 2;
-	const u32 hi = pack_bf16(x, y);
-	*reinterpret_cast<u32 *>(at) = hi;
-	*reinterpret_cast<u32 *>(at + MATRIX) = pack_bf16(x - low_bf16(hi), y - high_bf16(hi));
-}
 
 // What a block has: a value head, of which columns from v0 on.
 struct Part { int head, v0, rank; };
@@ -220,47 +170,6 @@ __device__ __forceinline__ void relate(const RowNumbers &r, u32 stage, bool is_q
 				put_pair(matrix, row, n * 8 + quad * 2, v[0], v[1]);
 		}
 	}
-}
-
-// warp level: the inverse of 1 + A of a block on the diagonal, from -A, to its place in the matrix; a lane has a column
-__device__ __forceinline__ void invert(const float (*minus)[16], char *matrix, int block)
-{
-	const int lane = threadIdx.x % 32;
-	float x[16];
-#pragma unroll
-	for (int i = 0; i < 16; i++) {
-		float sum[4] = { i == lane ? 1.0f : 0.0f, 0.0f, 0.0f, 0.0f };
-#pragma unroll
-		for (int k = 0; k < i; k += 4) {
-			const float4 m = *reinterpret_cast<const float4 *>(&minus[i][k]); // 0 from the diagonal on
-			sum[0] = fmaf(m.x, x[k], sum[0]);
-			sum[1] = k + 1 < i ? fmaf(m.y, x[k + 1], sum[1]) : sum[1];
-			sum[2] = k + 2 < i ? fmaf(m.z, x[k + 2], sum[2]) : sum[2];
-			sum[3] = k + 3 < i ? fmaf(m.w, x[k + 3], sum[3]) : sum[3];
-		}
-		x[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-	}
-#pragma unroll
-	for (int i = 0; i < 16; i++) {
-		const float next = __shfl_down_sync(~0u, x[i], 1);
-		if (lane < 16 && lane % 2 == 0)
-			put_pair(matrix, block * 16 + i, block * 16 + lane, x[i], next);
-	}
-}
-
-// What a warp keeps: 16 columns of the state, transposed.
-using State = float[DK / 8][4];
-using Rows = float[CHUNK / 8][4];
-
-// f(row of the state, column, its place in a fragment), for this thread's elements
-template <class F> __device__ __forceinline__ void each(int v0, F f)
-{
-	const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
-#pragma unroll
-	for (int n = 0; n < DK / 8; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++)
-			f(n * 8 + quad * 2 + e % 2, v0 + g + e / 2 * 8, n, e);
 }
 
 // warp level: held = k.S, o = q.S, of all rows
