@@ -543,6 +543,8 @@ static bool gate_rows(Fuser *f, int i)
 
 /* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
  * them or in a tensor of their own, `ba`. */
+enum { ROWS_IN_TURN = 8 };
+
 typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 
 static bool delta_ops(Fuser *f, int i, DeltaOps *d)
@@ -579,8 +581,54 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 	bind_tensor(f, op, "y", operand(d->norm, "y"));
 }
 
+static bool is_served(const Fuser *f, OpKind op)
+{
+	for (int i = 0; i < n_kernel_table; i++)
+		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target))
+			return true;
+	return false;
+}
+
+/* Are chunks of rows solved in a launch of their own? Where a kernel of each half takes such heads, and steps have more
+ * rows than go one after the other, or a row is to have the same bits in all buckets. */
+static bool solves_chunks(const Fuser *f, const DeltaOps *d)
+{
+	const Attrs *a = &d->rule->attrs;
+	const View *x = &f->views[operand(d->conv, "x")];
+	return (f->c->model.options.is_invariant || f->low->rows > ROWS_IN_TURN) && (a->k_dim == 64 || a->k_dim == 128) &&
+		(a->v_dim == 64 || a->v_dim == 128) && f->low->tensors.at[x->tensor].shape[1] % 8 == 0 &&
+		is_served(f, OP_delta_solve) && is_served(f, OP_delta_walk);
+}
+
+static void solve_and_walk(Fuser *f, const DeltaOps *d)
+{
+	const Attrs *a = &d->rule->attrs;
+	const int64_t rows = f->low->rows, cells = (int64_t)a->n_v_heads * PLAN_DELTA_CELL;
+	static const char *const results[] = {"solved", "scores", "factors"};
+	int made[3];
+	LOp *op = new_op(f, OP_delta_solve, d->rule);
+	bind_same(f, op, d->rule);
+	bind_tensor(f, op, "x", operand(d->conv, "x"));
+	bind_tensor(f, op, "ba", d->ba);
+	bind_tensor(f, op, "seg", input_named(f, "seg"));
+	bind_own(f, op, "solved", ROLE_ACTIVATION, false, DT_f32, 2, (int64_t[]){rows, cells});
+	bind_own(f, op, "scores", ROLE_ACTIVATION, false, DT_bf16, 2, (int64_t[]){rows, cells});
+	bind_own(f, op, "factors", ROLE_ACTIVATION, false, DT_f32, 2, (int64_t[]){rows, (int64_t)a->n_v_heads * 4});
+	for (int i = 0; i < 3; i++)
+		made[i] = op->operands[op_operand(OP_delta_solve, results[i])];
+	op = new_op(f, OP_delta_walk, d->rule);
+	bind_same(f, op, d->rule);
+	merge_attrs(op, d->norm);
+	bind_tensor(f, op, "x", operand(d->conv, "x"));
+	bind_tensor(f, op, "norm", operand(d->norm, "w"));
+	bind_tensor(f, op, "y", operand(d->norm, "y"));
+	bind_tensor(f, op, "seg", input_named(f, "seg"));
+	for (int i = 0; i < 3; i++)
+		op->operands[op_operand(OP_delta_walk, results[i])] = made[i];
+}
+
 /* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
- * through the rows of each. */
+ * through the rows of each, or two do: what needs no state first. */
 static bool delta_layer(Fuser *f, int i)
 {
 	DeltaOps d;
@@ -603,6 +651,10 @@ static bool delta_layer(Fuser *f, int i)
 	bind_same(f, op, d.conv);
 	bind_tensor(f, op, "conv_w", operand(d.conv, "w"));
 	bind_tensor(f, op, "seg", input_named(f, "seg"));
+	if (solves_chunks(f, &d)) {
+		solve_and_walk(f, &d);
+		return true;
+	}
 	op = new_op(f, OP_delta_rows, d.rule);
 	bind_delta(f, op, &d);
 	bind_tensor(f, op, "seg", input_named(f, "seg"));

@@ -36,6 +36,19 @@ def test_a_dense_fixture_compiles(atlas, small_plan_of, target, state):
     assert {"prefill", "decode", "acquire"} <= {phase["phase"] for phase in phases}
 
 
+@pytest.mark.parametrize("target, apart", [("sm_90a", [16, 128]), ("sm_80", []), ("sm_100a", [])])
+def test_chunks_are_solved_apart(atlas, small_plan_of, target, apart):
+    """On Hopper, in buckets of more rows than go one after the other. The walk reads what was solved, and the plan's
+    reader finds that it means the rule."""
+    plan = small_plan_of("qwen3_5_moe-trained", "--target", target, prefill="[2, 16, 128]")
+    rows = {}
+    for phase in json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]:
+        if phase["phase"] == "prefill":
+            rows[phase["rows"]] = {launch["op"] for launch in phase["launches"] if launch["op"].startswith("delta")}
+    assert list(rows) == [2, 16, 128]
+    assert all(rows[n] == ({"delta_solve", "delta_walk"} if n in apart else {"delta_rows"}) for n in rows)
+
+
 def lower(build_dir, *options):
     """{(phase, rows): {layer: [(op, operands)]}} of the FP8 shape, in which b and a alone are bf16."""
     done = subprocess.run(
@@ -88,7 +101,8 @@ def test_products_of_two_formats_behind_one_norm(lowered):
                 "norm_rows",
                 "linear_rows",
                 "conv_rows",
-                "delta_rows",
+                "delta_solve",
+                "delta_walk",
                 "quant_rows",
                 "linear_residual",
                 *MLP_OF_CODES,
@@ -104,6 +118,15 @@ def test_products_of_two_formats_behind_one_norm(lowered):
                 "linear_residual",
                 *MLP_OF_CODES,
             ]
+
+
+def test_all_buckets_of_an_invariant_plan_solve_apart(build_dir, tmp_path):
+    """A row has the same bits in each, and kernels of such orders are found."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text("[numerics]\ninvariant = true\n[phases]\nprefill = [2, 64, 512]\n", encoding="utf-8")
+    phases = lower(build_dir, "--model", toml, "--stop-after", "pick-kernels")
+    found = [set(names(layers[0])) for (kind, _), layers in phases.items() if kind == "prefill"]
+    assert len(found) == 3 and all({"delta_solve", "delta_walk"} <= ops for ops in found)
 
 
 @pytest.fixture(scope="module")

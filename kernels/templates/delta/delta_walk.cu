@@ -7,8 +7,8 @@
 //           product is good to 2^-16; sums and S in f32; a state of bf16 is rounded behind each chunk as if it were
 //           stored, so that a prompt may be cut there. Same bits every run; a row's bits depend on those before it in
 //           its segment alone
-// measured  not yet timed. On an H200 the same walk by mma.sync, whose reads of shared memory are twice as many, took for
-//           32 value heads of 128 x 128 of 2048 and 8192 rows 136 and 512 us, 16 segments of 512 rows 303, 128 rows 14;
+// measured  not yet timed. On an H200 the same walk by mma.sync, which reads shared memory twice as often, took for 32
+//           value heads of 128 x 128 136 us for 2048 rows, 512 for 8192, 303 for 16 segments of 512, 14 for 128 rows;
 //           delta_chunks_team takes 504, 2002, 1038 and 35
 // why       the chain of a segment's chunks is what a prompt takes, so only k.S, solved and the change of S are in it.
 //           A warpgroup has 64 columns of S, transposed, in registers, where what one product gives is what the next
