@@ -78,15 +78,16 @@ template <int EXPERTS_, bool SHARED_, int PAIRS_, int COLUMNS_, int N_> struct G
 	__device__ bool is_shared() const { return SHARED_ && expert == EXPERTS_; }
 };
 
-// A matrix of experts, and the one of the shared expert: rows that lie STEP_ apart are the parts of a tile.
+// A matrix of experts, and the one of the shared expert, each with the scales of its blocks, if it has any.
 template <class ST_, class SST_> struct ExpertMatrix {
 	const TensorMap *w, *shared; // shared NULL: there is none
 	const ST_ *scale;
 	const SST_ *shared_scale;
 };
 
-// block level, all 384 threads: the tiles of a launch. A matrix has ROWS_ rows of K_ columns, PARTS_ pieces of N_ rows
-// with blocks of scales of their own. SIZE_ is what x_scale has of rows. finish(acc, tile, group): the sums of 64 rows
+// block level, all 384 threads: the tiles of a launch. A matrix has PARTS_ pieces of N_ rows and K_ columns, each with
+// blocks of scales of its own: a tile has 256 / PARTS_ rows of each, N_ rows apart. SIZE_ is what x_scale has of rows.
+// finish(acc, tile, t0): a warpgroup's sums, of 64 rows from t0 on
 template <int PARTS_, int K_, int N_, int SIZE_, bool HAS_BLOCKS_, bool SHARED_BLOCKS_, class Tiles_, class ST_,
 	class SST_, class Finish>
 __device__ __forceinline__ void wgmma_expert_products(Ring<256> &ring, int group, Tiles_ tiles, const TensorMap &x,
@@ -152,8 +153,8 @@ template <int PAIRS_, int TOPK_, bool SHARED_> __device__ __forceinline__ int sh
 
 // Results -------------------------------------------------------------------------------------------------------
 
-// warpgroup level: acc[0..15] = factor * silu(gate) * up of 64 rows from t0 on, and its largest magnitudes. gate and up
-// are the halves of acc, factor[i] is of row g + 8 i
+// warpgroup level: acc[0..15] = factor * silu(gate) * up of 64 rows, and the largest magnitudes of this thread's rows g
+// and g + 8, of each of which factor has one. gate and up are the halves of acc
 __device__ __forceinline__ void gate_halves(float (&acc)[32][4], const float (&factor)[2], float (&largest)[2])
 {
 #pragma unroll

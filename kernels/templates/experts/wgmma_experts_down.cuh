@@ -28,7 +28,8 @@ BLOCK(384)
 SMEM(230400 / (384 * 128) * (384 * 128) + 2048)
 WRITES(ROWS * SHARES * K * 2)
 FLOPS(2 * ROWS * SHARES * N * K)
-PIECES(ceil_div(ROWS * TOPK, 128) * ceil_div(K, 256))
+PIECES((max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, 128)) + (SHARES - TOPK) * ceil_div(ROWS, 128))
+	* ceil_div(K, 256))
 RATE(35)
 
 // block level, all 384 threads: y has K_ columns, h has N_

@@ -28,7 +28,7 @@ BLOCK(384)
 SMEM(230400 / (384 * 128) * (384 * 128) + 2048)
 WRITES(ROWS * SHARES * (N / 2 + N / 256 * 4))
 FLOPS(2 * ROWS * SHARES * N * K)
-PIECES(ceil_div(ROWS * TOPK, 128) * (N / 256))
+PIECES((max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, 128)) + (SHARES - TOPK) * ceil_div(ROWS, 128)) * (N / 256))
 RATE(40)
 
 // thread level: acc, of part p of 128 columns from n0 on, times the scales of their rows of w
@@ -44,7 +44,7 @@ __device__ __forceinline__ void scale_half(float (&acc)[32][4], int p, const flo
 	}
 }
 
-// block level, all 384 threads. PARTS_ of scales: what the experts have, and what the shared one has
+// block level, all 384 threads. BLOCKS_, SHARED_BLOCKS_: experts, and the shared one, have scales of blocks
 template <int ROWS_, int K_, int EXPERTS_, int N_, int TOPK_, bool SHARED_, bool BLOCKS_, bool SHARED_BLOCKS_,
 	class Args_, class ST_, class SST_>
 __device__ __forceinline__ void experts_up(const Args_ &a, uint4 *dynamic, const ExpertMatrix<ST_, SST_> &m,
