@@ -62,7 +62,7 @@ __device__ __forceinline__ int column(int piece) { return (piece * 32 + int(thre
 
 // A row of the router, of which so many pieces are in registers as 32 / EACH bytes an element allow.
 struct RouterRow {
-	static constexpr int room = 32 / int(sizeof(RT)), held = pieces < room ? pieces : room;
+	static constexpr int room = 32 / (EACH * int(sizeof(RT))), held = pieces < room ? pieces : room;
 	const RT *row;
 	Vec8<RT> early[held];
 	__device__ __forceinline__ void fetch(const RT *from)
