@@ -6,6 +6,9 @@
 // why       the copy engine fetches boxes of neighbouring rows, so rows of an expert have to be neighbours. Written as
 //           codes they are half of what they were; the products read them from the L2 cache. A block has
 //           four rows, whose loads are under way at once
+// quotients a row is made once for each expert that it goes to, so instructions are what this costs: x / s is x times
+//           about 1 / s, and one step of correction. That gives the f32 that a division does, for each of the 128 times
+//           128 significands of x and of the largest |x|, with a reciprocal two units off either way
 #include "shared/contract.cuh"
 #include "shared/quant.cuh"
 
@@ -44,6 +47,39 @@ __device__ __forceinline__ int row_of(const Args &a, int i)
 	return pair < 0 ? -1 : pair / TOPK;
 }
 
+// x / s, when inverse is about 1 / s
+__device__ __forceinline__ float quotient(float x, float s, float inverse)
+{
+	const float q = x * inverse;
+	return fmaf(fmaf(-s, q, x), inverse, q);
+}
+
+// 16 lanes, eight columns each: their scale, in every lane, and the codes of this lane's, as code_columns_of has them
+__device__ __forceinline__ float codes_of(const Vec8<bf16> &x, uint2 &codes)
+{
+	float v[8], largest = 0.0f, inverse;
+	unpack(x, v);
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		largest = fmaxf(largest, fabsf(v[e]));
+#pragma unroll
+	for (int m = 8; m; m >>= 1)
+		largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, m));
+	float s = largest;
+	if (largest < -minus_infinity()) {
+		s = quotient(largest, 448.0f, 1.0f / 448.0f);
+		s = s >= __uint_as_float(0x0d800000u) /* 2^-100, as code_scale has it */ ? s : 1.0f;
+	}
+	asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(s));
+	s = s < -minus_infinity() ? s : 0.0f; // of an infinite scale all quotients are 0, or no numbers
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		v[e] = quotient(v[e], s, inverse);
+	codes.x = pack_e4m3(v[0], v[1], v[2], v[3]);
+	codes.y = pack_e4m3(v[4], v[5], v[6], v[7]);
+	return s > 0.0f ? s : largest;
+}
+
 extern "C" __global__ void __launch_bounds__(K < 8192 ? ceil_div(K, 256) * 32 : 1024) gather_codes(const Args a)
 {
 	let_next_start();
@@ -62,10 +98,8 @@ extern "C" __global__ void __launch_bounds__(K < 8192 ? ceil_div(K, 256) * 32 : 
 				x[r] = load8(a.x + i64(row[r]) * K + k);
 #pragma unroll
 		for (int r = 0; r < each; r++) {
-			float v[8];
 			uint2 codes;
-			unpack(x[r], v);
-			const float scale = code_columns_of(v, codes);
+			const float scale = codes_of(x[r], codes);
 			const int i = int(blockIdx.x) * each + r;
 			if (row[r] < 0 || k >= K)
 				continue;
