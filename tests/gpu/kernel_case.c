@@ -177,7 +177,9 @@ static int64_t derived(Case *c, const char *name)
 	if (strcmp(name, "WIDTH") == 0) { /* a row's parts of all its experts, and of the shared one if there is one */
 		static const int widths[] = {0, 0, 0, 16, 64, 48, 256, 23};
 		int64_t both = strcmp(c->tmpl->fields[case_field(c, "step") + 1].name, "n") == 0 ? 2 : 1;
-		return case_value(c, "TOPK", 1) * case_value(c, "N", 1) / both + widths[random_below(&c->random, 8)];
+		int64_t of_one = case_value(c, "N", 1) / both;
+		return case_value(c, "TOPK", 1) * of_one +
+			(one_in(&c->random, 3) ? of_one : widths[random_below(&c->random, 8)]);
 	}
 	if (strcmp(name, "PAIRS") == 0) /* rows in the order of experts, and once more for the one that all go to */
 		return case_value(c, "ROWS", 1) * (case_value(c, "TOPK", 1) + random_below(&c->random, 2));

@@ -373,14 +373,18 @@ static void fill_drawn(Case *c, int32_t *a, int64_t n, bool tokens)
 	}
 }
 
-/* Each row's experts are different ones; those of rows that are not in use are any numbers. */
+/* Each row's experts are different ones; those of rows that are not in use are any numbers. Sometimes all rows choose
+ * the same. */
 static void fill_experts(Case *c, int32_t *a, int64_t rows)
 {
 	int64_t active = c->attrs.n_active, experts = case_value(c, "EXPERTS", case_value(c, "FIRSTS", 2) - 1);
+	const bool all_same = one_in(&c->random, 6);
 	for (int64_t t = 0; t < rows; t++)
 		for (int64_t j = 0; j < active; j++) {
 			int32_t *const row = a + t * active;
-			bool is_new = false;
+			bool is_new = t && all_same;
+			if (is_new)
+				row[j] = a[j];
 			while (!is_new) { /* low ids are more likely: some experts have many rows, some none */
 				row[j] = (int32_t)random_below(&c->random, one_in(&c->random, 3) ? experts / 4 + 1 : experts);
 				is_new = true;
