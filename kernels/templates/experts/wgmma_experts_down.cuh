@@ -30,7 +30,7 @@ WRITES(ROWS * SHARES * K * 2)
 FLOPS(2 * ROWS * SHARES * N * K)
 PIECES((max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, 128)) + (SHARES - TOPK) * ceil_div(ROWS, 128))
 	* ceil_div(K, 256))
-RATE(35)
+RATE(29)
 
 // block level, all 384 threads: y has K_ columns, h has N_
 template <int ROWS_, int K_, int EXPERTS_, int N_, int TOPK_, bool SHARED_, bool BLOCKS_, bool SHARED_BLOCKS_,

@@ -2,6 +2,8 @@
 //           of h
 // numerics  as wgmma_experts_down
 // tiles     as wgmma_experts_down; those of the shared expert come last
+// measured  H200, 256 experts of 2048 x 512 and the shared one, 8 a row: 120 us at 2048 rows, 64 % of the read rate;
+//           268 us at 8192, 577 TFLOP/s, of which tiles that are not full cost a fifth
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave
 #include "experts/wgmma_experts_down.cuh"
 

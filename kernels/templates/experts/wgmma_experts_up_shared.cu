@@ -1,6 +1,8 @@
 // what      wgmma_experts_up, and the same of the expert that all rows go to: rows ROWS * TOPK + t of x and h
 // numerics  as wgmma_experts_up
 // tiles     as wgmma_experts_up; those of the shared expert come last
+// measured  H200, 256 experts of 1024 x 2048 and the shared one, 8 a row: 189 us at 2048 rows, 67 % of the read rate;
+//           402 us at 8192, 770 TFLOP/s
 // why       one launch, whose last tiles fill the multiprocessors that experts of few rows leave
 #include "experts/wgmma_experts_up.cuh"
 
