@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum {
-	ROWS_AS_THEY_COME = 64, /* more are faster in order */
-	MOST_AS_THEY_COME = 256, MOST_PAIRS = 4096 /* that the kernels take */
+	FEW_AS_THEY_COME = 64, /* more are faster in order, unless those of answers queue up */
+	MOST_AS_THEY_COME = 256, MOST_PAIRS = 4096, /* that the kernels take */
+	ROOM_FOR_MOST = 200000 /* bytes of shared memory that a block needs for their terms */
 };
 
 /* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
@@ -281,12 +282,23 @@ static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 		has_template(f, OP_experts_down_fp8, "shared_down", e->gate != NULL);
 }
 
+/* Do experts queue up (expert_queue.cuh)? Those of codes of e4m3, and the one that all rows go to only if it is of the
+ * same kind. */
+static bool queue_up(const Fuser *f, const ExpertOps *e)
+{
+	const Tensor *tensors = f->c->graph.tensors;
+	return f->target->smem_block_bytes >= ROOM_FOR_MOST && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && (!e->gate || (e->shared_width == e->width &&
+			weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 && weight_tensor(f, e->down, "w")->dtype == DT_e4m3));
+}
+
 /* Do the rows of this phase stream the experts they chose? In an invariant plan all phases of a set do, or none. */
-static bool come_as_they_are(const Fuser *f, int n_active)
+static bool come_as_they_are(const Fuser *f, const ExpertOps *e)
 {
 	const Options *o = &f->c->model.options;
 	const OrderSet set = order_set(f->low->kind);
-	int rows = f->low->rows, most = ROWS_AS_THEY_COME;
+	const int n_active = e->attrs.n_active;
+	int rows = f->low->rows, most = f->low->kind != PREFILL && queue_up(f, e) ? MOST_AS_THEY_COME : FEW_AS_THEY_COME;
 	if (o->is_invariant && set == ORDER_PROMPTS) {
 		rows = o->prefill[o->n_prefill - 1];
 	} else if (o->is_invariant && set == ORDER_ANSWERS) {
@@ -324,7 +336,7 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	bind_tensor(f, op, "expert", operand(e.route, "expert"));
 	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
 	put_all(op, &t);
-	if (!as_codes && come_as_they_are(f, (int)active) && are_streamed(f, &e))
+	if (!as_codes && come_as_they_are(f, &e) && are_streamed(f, &e))
 		as_they_come(f, &e, &t);
 	else
 		in_order(f, &e, &t, as_codes);

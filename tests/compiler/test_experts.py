@@ -1,6 +1,7 @@
 """Layers of experts on a GPU: which launches stand for them, in every format, and what is refused.
 
-The launches of a step follow from its rows alone: up to 64 stream the experts they chose, more are put in order first.
+Up to 64 rows of a step stream the experts they chose, up to 256 of an answer's where all experts queue up, and more are
+put in order first.
 """
 
 import json
@@ -98,6 +99,48 @@ def test_every_format_has_kernels(build_dir, tmp_path, recipe, target):
             if name == "experts_up":
                 assert operands["gate_up"].endswith(DTYPES.get(recipe, "bf16"))
                 assert ("pair" in operands) == (rows > 64) == ("expert" not in operands)
+
+
+@pytest.mark.parametrize(
+    "recipe, target, queue_up",
+    [
+        ("moe-fp8", "sm_90a", True),
+        ("moe-fp8-shared", "sm_90a", True),
+        ("moe-fp8-narrow", "sm_90a", False),  # the shared expert is narrower than the others
+        ("moe-fp8", "sm_80", False),  # too little shared memory for the terms of 256 rows
+        ("qwen3_moe", "sm_90a", False),  # not measured
+        ("moe-nvfp4", "sm_90a", False),
+    ],
+)
+def test_rows_of_an_answer_queue_up(build_dir, tmp_path, recipe, target, queue_up):
+    """From 9 to 256 rows of decode by one queue of experts in FP8; other ways end at 64. Prompts do too."""
+    folder, options = checkpoint(tmp_path / recipe, recipe), tmp_path / "MODEL.toml"
+    options.write_text(
+        "[phases]\nprefill = [64, 128]\ndecode = [1, 8, 9, 64, 65, 256, 512]\n"
+        "[runtime]\nslots = 512\nmax_context = 256\n"
+    )
+    words = ["--target", target, "--dry-run", "--stop-after", "pick-kernels", "-d", "k"]
+    done = atlasc(build_dir, folder, "--model", options, *words)
+    assert done.returncode == 0, done.stderr
+    phases = layers(done.stdout)
+    assert [name for name, _ in phases["prefill", 64]][-3:] == AS_THEY_COME
+    assert "group_rows" in dict(phases["prefill", 128])
+    for (kind, rows), ops in phases.items():
+        if kind == "decode":
+            most = 256 if queue_up else 64
+            assert [name for name, _ in ops][-3:] == AS_THEY_COME if rows <= most else "group_rows" in dict(ops)
+    for text in re.split(r"(?m)^phase ", done.stdout)[1:]:
+        head = re.match(r"\S+ (\w+) rows (\d+)", text)
+        if not head or head[1] != "decode":
+            continue
+        used, rows = set(re.findall(r"^      (\w+)_experts_\w+  grid", text, re.M)), int(head[2])
+        can_queue = recipe in ("moe-fp8", "moe-fp8-shared")
+        if rows <= 8:
+            assert used == {"stream"}
+        elif rows <= (256 if queue_up else 64):
+            assert used == ({"queue"} if can_queue else {"stream"})
+        else:
+            assert not {"queue", "stream"} & used
 
 
 @pytest.mark.parametrize("dtype", ["F16", "F32"])

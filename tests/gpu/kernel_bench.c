@@ -39,6 +39,8 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define EXPERTS_NVFP4 " WT=e2m1 ST=e4m3 SCALE=1 ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NO_SHARED " SHARED=0 SHARED_SCALE=0 SHARED_ROW_SCALE=0"
 #define SHARED_FP8 " SWT=e4m3 SST=bf16 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
+#define QUEUE_FP8 " SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
+#define QUEUE_NVFP4 " SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
 #define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
@@ -285,6 +287,28 @@ static const Shape shapes[] = {
 	{"stream_experts_down", "fp8 35B x32 of 256", "ROWS=32 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_down", "fp8 35B x64 of 256", "ROWS=64 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_down", "fp8 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_FP8 SHARED_FP8},
+	{"queue_experts_up", "fp8 35B x16 of 256", "ROWS=16 " UP_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_up", "fp8 35B x32 of 256", "ROWS=32 " UP_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_up", "fp8 35B x64 of 256", "ROWS=64 " UP_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_up", "fp8 35B x128 of 256", "ROWS=128 " UP_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_up", "fp8 35B x256 of 256", "ROWS=256 " UP_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_down", "fp8 35B x16 of 256", "ROWS=16 " DOWN_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_down", "fp8 35B x32 of 256", "ROWS=32 " DOWN_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_down", "fp8 35B x64 of 256", "ROWS=64 " DOWN_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_down", "fp8 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_down", "fp8 35B x256 of 256", "ROWS=256 " DOWN_256 EXPERTS_FP8 QUEUE_FP8},
+	{"queue_experts_up", "bf16 30B-A3B x32", "ROWS=32 " UP_30B EXPERTS_BF16 NO_SHARED},
+	{"queue_experts_up", "nvfp4 35B x32 of 256", "ROWS=32 " UP_256 EXPERTS_NVFP4 QUEUE_NVFP4},
+	{"queue_experts_up", "bf16 30B-A3B x128", "ROWS=128 " UP_30B EXPERTS_BF16 NO_SHARED},
+	{"queue_experts_up", "nvfp4 35B x128 of 256", "ROWS=128 " UP_256 EXPERTS_NVFP4 QUEUE_NVFP4},
+	{"gemm_experts_up", "bf16 30B-A3B x128", "ROWS=128 " UP_30B EXPERTS_BF16 NO_SHARED},
+	{"gemm_experts_up", "nvfp4 35B x128 of 256", "ROWS=128 " UP_256 EXPERTS_NVFP4 SHARED_NVFP4},
+	{"queue_experts_down", "bf16 30B-A3B x32", "ROWS=32 " DOWN_30B EXPERTS_BF16 NO_SHARED},
+	{"queue_experts_down", "nvfp4 35B x32 of 256", "ROWS=32 " DOWN_256 EXPERTS_NVFP4 QUEUE_NVFP4},
+	{"queue_experts_down", "bf16 30B-A3B x128", "ROWS=128 " DOWN_30B EXPERTS_BF16 NO_SHARED},
+	{"queue_experts_down", "nvfp4 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_NVFP4 QUEUE_NVFP4},
+	{"gemm_experts_down", "bf16 30B-A3B x128", "ROWS=128 " DOWN_30B EXPERTS_BF16 NO_SHARED},
+	{"gemm_experts_down", "nvfp4 35B x128 of 256", "ROWS=128 " DOWN_256 EXPERTS_NVFP4 SHARED_NVFP4},
 	{"gemm_experts_up", "fp8 35B x16 of 256", "ROWS=16 " UP_256 EXPERTS_FP8 SHARED_FP8},
 	{"gemm_experts_up", "fp8 35B x32 of 256", "ROWS=32 " UP_256 EXPERTS_FP8 SHARED_FP8},
 	{"gemm_experts_up", "fp8 35B x64 of 256", "ROWS=64 " UP_256 EXPERTS_FP8 SHARED_FP8},

@@ -55,6 +55,7 @@ REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= K || SHARED_BLOCK_K 
 REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
 	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
 REQUIRE(WT_BITS == 16 || TILES == 2)
+PREFER(ROWS <= 8 || WT_BITS != 8)
 ORDER(stream, 8, 1024 / WT_BITS, TILES == 2 ? 2 : 1)
 GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)),
 	SHARED * ceil_div(ROWS, 8) + (ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK)), 1)
