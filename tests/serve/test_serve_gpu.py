@@ -54,11 +54,12 @@ def decodes(server):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("mixed", ["off", "on"])
+@pytest.mark.parametrize("mixed", ["off", "on", "default"])
 def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     """A prompt of 400 that is alone takes 256 + 144 rows. Beside an answer, --max-gap 128 makes it 3 of 128 and one of
-    16, or 6 of 64 and the answer's row and one of 16 and that: the smallest bucket that holds each."""
-    server = gpu(buckets, "--max-gap", 128, "--mixed", mixed)
+    16, or 6 of 64 and the answer's row and one of 16 and that: the smallest bucket that holds each. By default, which is
+    the largest bucket of so small a model, one has 192 rows and the answer's, and one 208 and that."""
+    server = gpu(buckets, *([] if mixed == "default" else ["--max-gap", 128, "--mixed", mixed]))
     assert server.get("/v1/plan")[1]["buckets"] == {"prefill": [64, 128, 256], "decode": [1, 2, 4]}
     ask(server, 400, 5)
     assert server.steps() == {("prefill", 256): 2, ("decode", 1): 4}
@@ -73,7 +74,9 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
         ask(server, 400, 1)
         after = server.steps()
         assert after["prefill", 256] == 2
-        if mixed == "on":
+        if mixed == "default":
+            assert after["mixed", 256] == 2 and ("mixed", 64) not in after and after["prefill", 64] == 2
+        elif mixed == "on":
             assert after["mixed", 128] == 6 and after["mixed", 64] == 1 and after["prefill", 64] == 2
         else:
             assert after["prefill", 128] == 3 and after["prefill", 64] == 3
