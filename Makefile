@@ -74,7 +74,7 @@ $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 SMALL := -fno-asynchronous-unwind-tables -fno-move-loop-invariants -fno-ipa-sra -fno-ipa-cp -fipa-pta
 $(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Oz $(SMALL))
 $(BUILD)/obj/artifacts/random_weights.o $(BUILD)/obj/runtime/cpu/%.o: CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
-$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Oz
+$(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_delta.o ref_experts.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Oz
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime
 

@@ -6,6 +6,7 @@ put in order first.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
