@@ -12,6 +12,7 @@ DIM(K, 2048) DIM(N, 2048)
 #endif
 DTYPES(WT, bf16, f16, f32, e4m3, e2m1, u4)
 DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
+ATTR_INT(BLOCK_N, 128) ATTR_INT(BLOCK_K, 128)
 #define X_BITS 16
 #define SCALES 1
 #define MAPS 0

@@ -8,6 +8,7 @@ DIM(K, 2048)
 DIM(N, 2048)
 DTYPES(WT, e2m1)
 DTYPES(ST, e4m3)
+ATTR_INT(BLOCK_N, 1) ATTR_INT(BLOCK_K, 16)
 #define NORM 0
 #define LOGITS 0
 #define X_BITS 4

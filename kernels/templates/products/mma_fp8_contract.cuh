@@ -9,6 +9,7 @@ DIM(K, 2048)
 DIM(N, 2048)
 DTYPES(WT, e4m3)
 DTYPES(ST, bf16, f32, e8m0)
+ATTR_INT(BLOCK_N, 128) ATTR_INT(BLOCK_K, 128)
 #define NORM 0
 #define LOGITS 0
 #define X_BITS 8

@@ -1,6 +1,6 @@
 // operands.cuh - contract fragment: operands and bytes of products of rows with one matrix or two.
 //
-// The fragment of a family includes it after its dims and after WT and ST, the dtypes of matrices and of their scales.
+// The fragment of a family includes it after its dims, WT and, of scales, ST and their blocks.
 // What is computed and how operands stand, the template or the family says in numbers:
 //
 //   MATRICES   1: x w^T. 2: silu(x gate^T) * (x up^T)
@@ -32,9 +32,6 @@ ATTR_FLOAT(EPS, 1e-5f) ATTR_INT(NORM_ONE, 0)
 DTYPES(NT, bf16, f16, f32) FORMULA(norm_size(), NT_BYTES)
 #else
 FORMULA(norm_size(), 0)
-#endif
-#if SCALES
-ATTR_INT(BLOCK_N, SCALES == 2 ? 1 : 128) ATTR_INT(BLOCK_K, SCALES == 2 ? 16 : 128)
 #endif
 #if SCALES && MATRICES == 1
 FLAG(W_ROW_SCALE) FORMULA(n_row_scales(), W_ROW_SCALE)

@@ -37,8 +37,8 @@ constexpr int stream_ahead = 2;
 
 // Few rows of x wait for codes of w in shared memory, as long as rings of two turns, 75776 bytes, have room too.
 // What is kept for a row, and whether rows wait, of `split` warps that share k columns in turns of `cols`. It is what a
-// row takes where all 8 share them; of fewer it is 8 / split times the columns, and a row of e4m3 waits up to a K of
-// 1152 where 9472 had room (split = 1, on sm_90a: N of experts is 512 or 768 in all shapes that were measured):
+// row takes where all 8 share them; of fewer it is 8 / split times the columns: with split = 1 a row of e4m3 waits up
+// to a K of 1152 where 9472 had room on sm_90a. N of experts is 512 or 768 in all shapes that were measured.
 FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
 FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),
 	bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols, split) + 75776 <= SMEM_MAX)

@@ -13,6 +13,7 @@ DIM(N, 3072) FORMULA(rows(), ROWS) FORMULA(columns(), N)
 #endif
 DTYPES(WT, bf16, e4m3, e2m1, u4)
 DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
+ATTR_INT(BLOCK_N, 128) ATTR_INT(BLOCK_K, 128)
 #define X_BITS 16
 #define SCALES 1
 #define MAPS 0
