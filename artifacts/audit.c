@@ -122,15 +122,12 @@ static int n_candidates(const Artifact *a, int target) { return a->candidates ? 
 
 const char *audit_place(const Artifact *a, const Candidate *c)
 {
-	for (int i = 0; i < a->n_contracts; i++)
-		for (int k = 0; strcmp(a->contracts[i].name, c->kernel) == 0 && k < a->contracts[i].n_terms; k++) {
-			const ContractTerm *t = &a->contracts[i].terms[k];
-			size_t n = strlen(t->text);
-			const bool is_predicate = strcmp(t->kind, "requires") == 0 || strcmp(t->kind, "prefers") == 0;
-			if (is_predicate && strncmp(c->reason, t->text, n) == 0 &&
-				strncmp(c->reason + n, " is false", 9) == 0)
-				return t->name;
-		}
+	for (int i = 0; i < a->n_contracts; i++) {
+		const ContractTerm *t = strcmp(a->contracts[i].name, c->kernel) == 0 ? contract_predicate(&a->contracts[i],
+			c->predicate) : NULL;
+		if (t)
+			return t->name;
+	}
 	return "";
 }
 

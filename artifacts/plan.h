@@ -343,6 +343,8 @@ typedef struct Candidate {
 	const char *kernel;   /* template */
 	const char *tunables; /* "WARPS=8 ..." or "" */
 	Verdict verdict;
+	int predicate;        /* of its contract's terms `requires` and `prefers`, counted from 0, the one that the verdict
+							 is about; -1 = none. REJECTED: false; PRUNED, CHOSEN: a preference that is false */
 	const char *reason;   /* REJECTED, PRUNED: "HDIM == 64 || HDIM == 128 is false: HDIM = 80"; BANNED: by whom;
 							 CHOSEN: what it does not keep ("adds in another order than decode[1], ..."); else "" */
 	double cost_us;       /* 0 when it was not compared */
@@ -384,6 +386,7 @@ typedef struct Slot {
  */
 typedef struct ContractTerm { const char *kind, *name, *text; } ContractTerm;
 typedef struct Contract { const char *name; OpKind op; ContractTerm *terms; int n_terms; } Contract;
+const ContractTerm *contract_predicate(const Contract *c, int i); /* of its `requires` and `prefers`; NULL = none */
 
 /* Provenance ------------------------------------------------------------------------------------ */
 

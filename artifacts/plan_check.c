@@ -796,6 +796,11 @@ static bool check_ledger(const Artifact *a, int target, Why *why)
 			if (!contract)
 				return REFUSE("ledger entry %d (%s): no contract of %s", i, op_table[s->op].name,
 					s->candidates[k].kernel);
+			const Candidate *x = &s->candidates[k];
+			const ContractTerm *t = contract_predicate(contract, x->predicate);
+			if (t ? (x->verdict == REJECTED) != (strcmp(t->kind, "requires") == 0) : x->predicate != -1)
+				return REFUSE("ledger entry %d (%s): %s is %s by predicate %d", i, op_table[s->op].name, x->kernel,
+					verdict_name(x->verdict), x->predicate);
 		}
 		if (chosen != 1)
 			return REFUSE("ledger entry %d (%s): %d candidates are chosen", i, op_table[s->op].name, chosen);

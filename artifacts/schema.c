@@ -106,7 +106,7 @@ const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
 
 #define T Candidate
 static const Field candidate_fields[] = {
-	STR(kernel), STR(tunables), ENUM(verdict, E_VERDICT), STR(reason), DOUBLE(cost_us),
+	STR(kernel), STR(tunables), ENUM(verdict, E_VERDICT), INT(predicate), STR(reason), DOUBLE(cost_us),
 	STR(cost_from), STR(order)};
 static const Schema candidate_schema = SCHEMA(Candidate, candidate_fields);
 #undef T

@@ -147,6 +147,14 @@ int ladder_rows(const Graph *g, int slots)
 }
 
 const char *logits_name(PhaseKind p) { return p == VERIFY ? "verify.logits" : "logits"; }
+const ContractTerm *contract_predicate(const Contract *c, int i)
+{
+	for (int k = 0; i >= 0 && k < c->n_terms; k++)
+		if ((strcmp(c->terms[k].kind, "requires") == 0 || strcmp(c->terms[k].kind, "prefers") == 0) && i-- == 0)
+			return &c->terms[k];
+	return NULL;
+}
+
 const char *verdict_name(Verdict v) { return verdicts[v]; }
 
 #define I32 DT_i32

@@ -234,6 +234,8 @@ static Candidate entry_of(Picker *p, const Considered *k)
 		[FROM_PIN] = "pin"};
 	return (Candidate){.kernel = kernel_table[k->template_index].name, .verdict = k->verdict, .cost_us = k->cost_us,
 		.tunables = k->is_folded ? "" : tunables_text(&p->c->arena, k->template_index, k->values),
+		.predicate = k->verdict == REJECTED && k->failed.kind == HOLDS ? k->failed.index
+			: k->verdict == PRUNED || k->verdict == CHOSEN ? k->not_preferred : -1,
 		.reason = reason_text(p, k), .cost_from = from[k->cost_from], .order = k->order};
 }
 

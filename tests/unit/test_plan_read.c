@@ -485,6 +485,10 @@ static void launches_are_checked(void **state)
 		"ledger entry 0 (%s): 0 candidates are chosen", op_table[m.artifact.ledger[0][0].op].name));
 	WRONG(m.artifact.ledger[0][0].candidates[0].kernel, "nothing", SAYS(
 		"ledger entry 0 (%s): no contract of nothing", op_table[m.artifact.ledger[0][0].op].name));
+	for (int i = 0; i < 1000; i += 999) /* a condition, where a preference may be false; and none */
+		WRONG(m.artifact.ledger[0][0].candidates[0].predicate, i, SAYS(
+			"ledger entry 0 (%s): %s is chosen by predicate %d", op_table[m.artifact.ledger[0][0].op].name,
+			m.artifact.ledger[0][0].candidates[0].kernel, i));
 	free_made(&m);
 }
 
