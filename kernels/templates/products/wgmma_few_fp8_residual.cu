@@ -4,7 +4,8 @@
 // numerics  products of codes summed in the tensor core over 128 columns, in ascending k, and these sums, times both
 //           scales, in f32, in order, SPLIT runs of columns apart, which are then added in order; then scales of rows,
 //           residual, bias; one rounding. Same bits every run; a row's bits do not depend on the other rows
-// measured  not yet
+// measured  H200 SXM, K=17408, N=5120: 64 rows 29.2 us, 68 % of the read bandwidth; 128 rows 34.4; 256 rows 58.8;
+//           K=6144, N=5120: 12.1, 14.7, 21.7 us; K=14336, N=4096: 19.8, 20.5, 31.4 us. No spills
 // tiles     64 or 128 x BN, a stage of 128 columns. Where tiles are few, SPLIT blocks divide the columns of one
 // bytes     READS is what memory delivers: blocks of one column of tiles share their operands in the L2 cache
 // why       as wgmma_few_residual
@@ -26,7 +27,8 @@ wgmma_few_fp8_residual(const __grid_constant__ Args a)
 	uint4 residual[P::mine];
 	few_products(ring, rows, operands,
 		[&](auto &stages, int group, auto &acc) {
-			few_multiply_codes<P, ROWS, N>(stages, group, acc, a.x_scale, W_SCALE ? a.w_scale : nullptr);
+			const ST *const scales[] = { W_SCALE ? a.w_scale : nullptr };
+			few_multiply_codes<P, ROWS, N>(stages, group, acc, a.x_scale, scales);
 		},
 		[&](int k, int t, int n) { residual[k] = few_load<N>(a.residual, rows, t, n); },
 		[&](int k, int t, int n, const float (&v)[4][2]) {
