@@ -40,6 +40,7 @@ template <int BN_> struct WideTile {
 #define WGMMA_16(j) WGMMA_4(j), WGMMA_4(j + 1), WGMMA_4(j + 2), WGMMA_4(j + 3)
 #define WGMMA_32(j) WGMMA_16(j), WGMMA_16(j + 4)
 #define WGMMA_64(j) WGMMA_32(j), WGMMA_32(j + 8)
+#define WGMMA_16_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define WGMMA_32_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
 	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_64_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \

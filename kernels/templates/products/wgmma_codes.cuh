@@ -19,8 +19,8 @@
 // column stand in one thread.
 //
 // Scales of groups of e2m1 multiply the codes as they are decoded. Those of u4 multiply sums in f32, of at most 64
-// columns, which have registers of their own; so its tiles are of 128 rows of x. Scales are read a stage ahead. Those
-// of rows are the caller's.
+// columns, which have registers of their own; so its tiles are of 128 rows of x at most. Scales are read a stage ahead.
+// Those of rows are the caller's.
 #pragma once
 #include "shared/arrive.cuh"
 #include "products/stream_codes.cuh"
@@ -30,21 +30,35 @@
 FORMULA(codes_rings_bytes(), 229376)
 FORMULA(codes_smem(), 1024 + codes_rings_bytes() + 1024)
 
-template <int BM_, int WARPGROUPS_> struct CodeTile {
+template <int BM_, int WARPGROUPS_, int BITS_ = 4> struct CodeTile {
 	static constexpr int rows = 64 * WARPGROUPS_, warps = 4 * WARPGROUPS_, threads = 32 * warps; // of w; that multiply
 	static constexpr int x_bytes = BM_ * 128, w_bytes = rows * 128;
-	static constexpr int w_stages = 4, x_stages = (codes_rings_bytes() - w_stages * w_bytes) / x_bytes;
-	static constexpr int steps = 4; // stages of x for one of codes
+	static constexpr int steps = 16 / BITS_; // stages of x for one of codes
+	static constexpr int even = codes_rings_bytes() / (w_bytes + steps * x_bytes), w_stages = even < 4 ? 4 : even;
+	static constexpr int x_stages = (codes_rings_bytes() - w_stages * w_bytes) / x_bytes;
 	static constexpr int x_at = w_stages * w_bytes, barriers_at = x_at + x_stages * x_bytes;
 	static constexpr int smem_bytes = 1024 + barriers_at + 1024;
 	static_assert((w_stages + x_stages) * 16 <= 1024 && smem_bytes == codes_smem(),
 		"the rings and their barriers fit");
-	static_assert(BM_ == 128 || (BM_ == 256 && WARPGROUPS_ == 2), "the shapes of wgmma spelled out below");
-	static_assert(WARPGROUPS_ == 2 || WARPGROUPS_ == 3, "the registers that move, below");
+	static_assert(BM_ == 32 || BM_ == 64 || BM_ == 128 || (BM_ == 256 && WARPGROUPS_ == 2),
+		"the shapes of wgmma spelled out below");
+	static_assert(WARPGROUPS_ >= 2 && WARPGROUPS_ <= 4, "the registers that move, below");
 };
 
 // warpgroup level: c (+)= 64 rows of w, 16 columns of them decoded, times as many rows of x as c has columns
 #define WGMMA_FRAGMENT "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(x), "n"(ADD_)
+template <int ADD_> __device__ __forceinline__ void wgmma_decoded(float (&c)[4][4], const u32 (&w)[4], u64 x)
+{
+	asm volatile(WGMMA_TEXT("32") WGMMA_16_NAMES "}, {%16, %17, %18, %19}, %20, %21, 1, 1, 0;"
+		: WGMMA_16(0) : WGMMA_FRAGMENT);
+}
+
+template <int ADD_> __device__ __forceinline__ void wgmma_decoded(float (&c)[8][4], const u32 (&w)[4], u64 x)
+{
+	asm volatile(WGMMA_TEXT("64") WGMMA_32_NAMES "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
+		: WGMMA_32(0) : WGMMA_FRAGMENT);
+}
+
 template <int ADD_> __device__ __forceinline__ void wgmma_decoded(float (&c)[16][4], const u32 (&w)[4], u64 x)
 {
 	asm volatile(WGMMA_TEXT("128") WGMMA_64_NAMES "}, {%64, %65, %66, %67}, %68, %69, 1, 1, 0;"
@@ -119,7 +133,8 @@ template <class W_, class Scale_, int GROUP_, int K_, int N_, int BM_, int WARPG
 struct CodeProducts {
 	using Tile = CodeTile<BM_, WARPGROUPS_>;
 	using Scale = Scale_;
-	static constexpr int group = GROUP_, k = K_, n = N_, bm = BM_, cluster = CLUSTER_, split = SPLIT_, parts = PARTS_;
+	static constexpr int bits = 4, group = GROUP_, k = K_, n = N_;
+	static constexpr int bm = BM_, cluster = CLUSTER_, split = SPLIT_, parts = PARTS_;
 	static constexpr int columns = Tile::rows / PARTS_;        // of y in a tile
 	static constexpr int stages = ceil_div(K_, 256);           // of codes
 	static constexpr int row_scales = ceil_div(K_, GROUP_);
@@ -131,7 +146,7 @@ struct CodeProducts {
 	using Tiles = CodeTiles<BM_, columns, N_, CLUSTER_, SPLIT_>;
 	static_assert(zeroed == same_type<Scale_, f32z>::value, "u4 has zeros, and nothing else");
 	static_assert(zeroed ? GROUP_ >= K_ || GROUP_ % 32 == 0 : GROUP_ == 16 || GROUP_ == 32, "codes in groups");
-	static_assert(!zeroed || (BM_ == 128 && WARPGROUPS_ == 2), "sums of a group have registers of their own");
+	static_assert(!zeroed || (BM_ <= 128 && WARPGROUPS_ == 2), "sums of a group have registers of their own");
 	static_assert(K_ % 32 == 0 && N_ % 8 == 0, "rows are read and written 16 bytes at a time");
 	static_assert(CLUSTER_ == 1 || SPLIT_ == 1, "a cluster shares rows of x or divides columns");
 	static_assert(stages >= SPLIT_, "each block has a run of columns");
@@ -409,6 +424,11 @@ __device__ __forceinline__ void zeroed_multiply(CodeRings<typename P::Tile> &rin
 	}
 }
 
+// The same of e4m3 (wgmma_e4m3.cuh).
+template <class P>
+__device__ __forceinline__ void bytes_multiply(CodeRings<typename P::Tile> &ring, int group, int column, const P &p,
+	float (&acc)[P::bm / 8][4]);
+
 // block level, all threads: the tiles of a launch of which `rows` rows are in use. finish(acc, t0, n0) takes a warp's
 // sums: acc[j][0..1] are of column n0 + g of y and rows t0 + 8j + 2q and t0 + 8j + 2q + 1; acc[j][2..3] the same of
 // column n0 + g + 8, or of the same one and the other part. Calls let_next_start and inputs_ready.
@@ -441,9 +461,11 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 	else
 		cluster_sync();
 	let_next_start();
-	constexpr int tiles_m = P::bm / 8, part = tiles_m / P::split;
+	constexpr int tiles_m = P::bm / 8, least = 2 * P::parts; // eights of rows; that are stored together
+	constexpr int part = tiles_m % (P::split * least) ? least : tiles_m / P::split;
+	constexpr int rounds = ceil_div(tiles_m, P::split * part);
 	if (group == 0) {
-		registers_down<T::warps == 8 ? 40 : 32>();
+		registers_down<T::warps == 8 ? 40 : T::warps == 12 ? 32 : 24>();
 		if (threadIdx.x == 0)
 			codes_request_x(ring, tiles, p);
 		else if (threadIdx.x == 32)
@@ -452,11 +474,13 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 			if (tiles.take())
 				cluster_sync();
 	} else {
-		registers_up<T::warps == 8 ? 232 : 160>();
+		registers_up<T::warps == 8 ? 232 : T::warps == 12 ? 160 : 112>();
 		const int within = ((group - 1) * 4 + threadIdx.x % 128 / 32) * (16 / P::parts);
 		while (tiles.take()) {
 			float acc[tiles_m][4];
-			if constexpr (P::zeroed)
+			if constexpr (P::bits == 8)
+				bytes_multiply(ring, group - 1, tiles.column, p, acc);
+			else if constexpr (P::zeroed)
 				zeroed_multiply(ring, group - 1, tiles.column, p, acc);
 			else
 				codes_multiply(ring, group - 1, tiles.column, p, acc);
@@ -464,7 +488,6 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 			if constexpr (P::split == 1) {
 				finish(acc, tiles.row, tiles.column + within);
 			} else {
-				float sum[part][4] = {};
 				const int thread = threadIdx.x - 128, rank = blockIdx.x % P::split;
 				named_wait(1, T::threads); // nothing is read from the rings any more
 #pragma unroll
@@ -472,19 +495,26 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 					store_shared(ring.base + (j * T::threads + thread) * 16, make_uint4(__float_as_uint(acc[j][0]),
 						__float_as_uint(acc[j][1]), __float_as_uint(acc[j][2]), __float_as_uint(acc[j][3])));
 				cluster_sync();
-				const u32 mine = ring.base - shared_address(dynamic) + (rank * part * T::threads + thread) * 16;
-				for (int r = 0; r < P::split; r++) {
-					const u32 from = at_rank(dynamic, r) + mine;
 #pragma unroll
-					for (int j = 0; j < part; j++) {
-						const uint4 v = load4_of_rank(from + j * (T::threads * 16));
-						const u32 bits[4] = { v.x, v.y, v.z, v.w };
+				for (int round = 0; round < rounds; round++) {
+					const int first = (round * P::split + rank) * part;
+					if (rounds * P::split * part > tiles_m && first >= tiles_m)
+						break;
+					float sum[part][4] = {};
+					const u32 mine = ring.base - shared_address(dynamic) + (first * T::threads + thread) * 16;
+					for (int r = 0; r < P::split; r++) {
+						const u32 from = at_rank(dynamic, r) + mine;
 #pragma unroll
-						for (int i = 0; i < 4; i++)
-							sum[j][i] += __uint_as_float(bits[i]);
+						for (int j = 0; j < part; j++) {
+							const uint4 v = load4_of_rank(from + j * (T::threads * 16));
+							const u32 bits[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+							for (int i = 0; i < 4; i++)
+								sum[j][i] += __uint_as_float(bits[i]);
+						}
 					}
+					finish(sum, tiles.row + first * 8, tiles.column + within);
 				}
-				finish(sum, tiles.row + rank * part * 8, tiles.column + within);
 			}
 		}
 	}

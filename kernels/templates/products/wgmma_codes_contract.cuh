@@ -16,20 +16,17 @@ ATTR_INT(BLOCK_N, 1) ATTR_INT(BLOCK_K, 16)
 #define SCALES 2
 #define MAPS 1
 #include "products/operands.cuh"
-TUNE(BM, 256, 128)
+TUNE(BM, 256, 128, 64)
 TUNE(WARPGROUPS, 2, 3)
 TUNE(CLUSTER, 2, 1)
 TUNE(SPLIT, 1, 2, 4)
 FORMULA(columns(), 64 / MATRICES * WARPGROUPS)
 REQUIRE(K % 32 == 0)
 REQUIRE(N % 8 == 0)
-REQUIRE(BM == 128 || WARPGROUPS == 2)
+REQUIRE(BM <= 128 || WARPGROUPS == 2)
 REQUIRE(CLUSTER == 1 || N > columns())
-REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM == 128 && K >= 256 * SPLIT)
-#if MATRICES == 1
-PREFER(ROWS > 32)
-#endif
-PREFER(BM == 128 || ROWS > 128)
+REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM <= 128 && K >= 256 * SPLIT)
+PREFER(BM == 64 ? ROWS > 32 && ROWS <= 64 : ROWS > (BM == 256 ? 128 : 64))
 ORDER(wgmma_codes, SPLIT)
 FORMULA(tiles(), ceil_div(ROWS, BM) * ceil_div(N, columns()))
 FORMULA(pieces(), CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, columns()), CLUSTER))
@@ -44,6 +41,6 @@ FORMULA(x_box(), BM / CLUSTER) FORMULA(x_columns(), 64)
 FORMULA(w_box(), columns()) FORMULA(w_columns(), 256)
 REQUIRE(BLOCK_N == 1
 	&& (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
-		: BM == 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))
+		: BM <= 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))
 READS(matrix_bytes() + ROWS * x_row_bytes() + added_bytes())
 static_assert(dynamic_smem() == CodeTile<BM, WARPGROUPS>::smem_bytes, "SMEM is what the rings and their barriers take");

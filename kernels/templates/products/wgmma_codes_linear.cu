@@ -6,9 +6,9 @@
 //           rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  H100 SXM, NVFP4: 2048 rows, K=4096, N=6144 719 TFLOP/s; 128 rows 20 us. INT4 with groups of 128: 468
 //           TFLOP/s, 23 us. No spills
-// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; BM = 128 is for fewer of them, and all
-//           that u4 has. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks divide the
-//           columns of one
+// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; u4 has at most 128, and up to 64 rows
+//           have a tile of their own. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks
+//           divide the columns of one
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
 // why       wgmma alone has the full rate of sm_90a, and takes what must pass through registers only as its first
 //           operand: so w is that, and rows of x stand where others have columns (wgmma_codes.cuh)

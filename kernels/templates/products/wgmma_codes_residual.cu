@@ -6,9 +6,9 @@
 //           rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  H100 SXM, NVFP4: 2048 rows, K=14336, N=4096 735 TFLOP/s, K=4096 597; 128 rows 43 and 18 us. INT4 with
 //           groups of 128: 437 and 421 TFLOP/s, 66 and 24 us. No spills
-// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; BM = 128 is for fewer of them, and all
-//           that u4 has. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks divide the
-//           columns of one
+// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; u4 has at most 128, and up to 64 rows
+//           have a tile of their own. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks
+//           divide the columns of one
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
 // why       sums stand turned round, so the residual is turned like them, eight rows by eight columns at a time; the
 //           rest as in wgmma_codes_linear

@@ -6,9 +6,9 @@
 //           one rounding. Same bits every run; a row's bits do not depend on the other rows
 // measured  H100 SXM, NVFP4, K=4096, N=14336: 2048 rows 730 TFLOP/s, 128 rows 63 us. INT4 with groups of 128: 457
 //           TFLOP/s, 73 us. No spills
-// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; BM = 128 is for fewer of them, and all
-//           that u4 has. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks divide the
-//           columns of one
+// tiles     64 WARPGROUPS x BM. BM = 256 decodes a code for twice as many rows; u4 has at most 128, and up to 64 rows
+//           have a tile of their own. Blocks in pairs (CLUSTER) share rows of x; where tiles are few, SPLIT blocks
+//           divide the columns of one
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
 // why       a warp's 16 rows of w are eight of gate and the same of up: both halves of an output stand in one thread's
 //           accumulators; the rest as in wgmma_codes_linear

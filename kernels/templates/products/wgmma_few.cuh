@@ -14,8 +14,6 @@
 #include "shared/arrive.cuh"
 #include "products/wgmma.cuh"
 
-#define WGMMA_16_NAMES "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-
 // warpgroup level: c += 64 rows of x, 16 columns, times 32 rows of w
 __device__ __forceinline__ void wgmma(float (&c)[4][4], u64 x, u64 w)
 {
