@@ -134,7 +134,7 @@ static void write_codes(Fuser *f, LOp *op, int t)
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
 	op->operands[op_operand(op->kind, "y_scale")] = f->codes[t].scale;
 	if (op->kind != OP_linear_swiglu_fp8)
-		op->note = note_of_rows(f, ROWS_E4M3);
+		op->note = note_of_rows(f, ROWS_E4M3, DT_e4m3);
 }
 
 /* The same of codes of e2m1. */
@@ -150,7 +150,7 @@ static void write_e2m1(Fuser *f, LOp *op, int t)
 	op->operands[op_operand(op->kind, "y")] = f->codes[t].tensor;
 	op->operands[op_operand(op->kind, "y_block")] = f->codes[t].block;
 	op->operands[op_operand(op->kind, "y_row_scale")] = f->codes[t].scale;
-	op->note = note_of_rows(f, ROWS_E2M1);
+	op->note = note_of_rows(f, ROWS_E2M1, DT_e2m1);
 }
 
 /* The op reads graph tensor t as x: as codes, where it is that. */
@@ -181,8 +181,8 @@ static bool is_written(const Fuser *f, int rows, NormPlace place)
 		(f->low->tensors.at[codes->tensor].dtype == DT_e2m1) == (place == APART_AS_E2M1);
 }
 
-/* The launch that writes the normed rows. */
-static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace place)
+/* The launch that writes the normed rows, for a product with that linear's weights. */
+static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, const GraphOp *linear, NormPlace place)
 {
 	if (place == APART_AS_CODES) {
 		write_codes(f, first, operand(norm, "y"));
@@ -190,12 +190,13 @@ static void write_normed(Fuser *f, LOp *first, const GraphOp *norm, NormPlace pl
 		write_e2m1(f, first, operand(norm, "y"));
 	} else {
 		bind_tensor(f, first, "y", operand(norm, "y"));
-		first->note = note_of_rows(f, ROWS_PLAIN);
+		first->note = note_of_rows(f, ROWS_PLAIN, weight_tensor(f, linear, "w")->dtype);
 	}
 }
 
-/* The op `kind` on the normed rows: with the norm inside, or after a launch that writes them. */
-static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace place)
+/* The op `kind` on the normed rows, with that linear's weights: with the norm inside, or after a launch that writes
+ * them. */
+static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, const GraphOp *linear, NormPlace place)
 {
 	const OpKind firsts[] = {[INSIDE] = kind, [APART] = OP_norm_rows, [APART_AS_CODES] = OP_norm_rows_fp8,
 		[APART_AS_E2M1] = OP_norm_rows_fp4};
@@ -208,7 +209,7 @@ static LOp *op_behind_norm(Fuser *f, OpKind kind, const GraphOp *norm, NormPlace
 		bind_tensor(f, first, "norm", operand(norm, "w"));
 		if (place == INSIDE)
 			return first;
-		write_normed(f, first, norm, place);
+		write_normed(f, first, norm, linear, place);
 	}
 	LOp *op = new_op(f, kind, norm);
 	bind_tensor(f, op, "step", input_named(f, "step"));
@@ -277,7 +278,7 @@ static bool norm_linear(Fuser *f, int i)
 	for (int at = 0; at < all; at += n) {
 		n = is_joined ? count_linears(f, at, y) : 1;
 		const NormPlace place = place_of_norm(f, at, n);
-		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, place);
+		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, member(f, at), place);
 		join_linears(f, op, at, n);
 		if (!is_joined)
 			op->alone = f->split ? f->split : "what follows takes each of the products apart";
@@ -321,7 +322,7 @@ static bool norm_swiglu(Fuser *f, int i)
 	const bool is_apart = multiplies_tiles(f, OP_linear_swiglu, "gate", gate, columns) &&
 		multiplies_tiles(f, OP_linear_swiglu, "up", up, columns);
 	NormPlace place = swiglu_of_codes(f, i + 1) ? APART_AS_CODES : is_e2m1 ? APART_AS_E2M1 : is_apart ? APART : INSIDE;
-	LOp *op = op_behind_norm(f, kinds[place], norm, place);
+	LOp *op = op_behind_norm(f, kinds[place], norm, gate, place);
 	bind_weight(f, op, "gate", gate);
 	bind_weight(f, op, "up", up);
 	op->attrs.block_n = block.block_n;

@@ -75,9 +75,9 @@ bool takes_field(const KernelTemplate *t, const char *field);
 /* rows_of_products.c: what the rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
-/* Do products of this step take such rows, by the number of its rows or outs? Where all buckets shall give a row the
- * same bits, all of them are lowered as the smallest. */
-bool are_many(const Fuser *f, Rows rows, bool is_of_outs);
+/* Do products of this step by weights of e4m3 take such rows, by the number of its rows? Where all buckets shall give a
+ * row the same bits, all of them are lowered as the smallest. */
+bool are_many(const Fuser *f, Rows rows);
 /* Has the phase as many rows as this takes, and does a template of the target multiply them as `product`, whose operand
  * `weights` is the w of `linear`? Rows as they are, in tiles that come straight from memory: rows of the operands, and
  * of the `columns` that are made, are whole steps of 16 bytes. */
@@ -88,8 +88,8 @@ bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const
 bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear);
 /* Rows as they are of which the head makes logits. */
 bool multiplies_outs(const Fuser *f, const GraphOp *linear);
-/* Why this phase takes such rows, for the ledger. */
-const char *note_of_rows(const Fuser *f, Rows rows);
+/* Why products of this phase by weights of that dtype take such rows, for the ledger. */
+const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights);
 
 /* fuse_head.c: the op `drawing`, after logits of rows x [ROWS, K], of which out_row [OUTS] says which; both by graph
  * tensor. The linear has no bias. */

@@ -196,7 +196,7 @@ static void gather(Fuser *f, const ExpertOps *e, ExpertTensors *t, int64_t all)
 	put(op, "y", layer_tensor(f, e->experts, "pairs.e4m3", DT_e4m3, 2, (int64_t[]){all, cols}));
 	put(op, "y_scale", layer_tensor(f, e->experts, "pairs.scale", DT_f32, 2,
 		(int64_t[]){(cols + FP8_BLOCK - 1) / FP8_BLOCK, all}));
-	op->note = note_of_rows(f, ROWS_E4M3);
+	op->note = note_of_rows(f, ROWS_E4M3, DT_e4m3);
 	t->h = layer_tensor(f, e->experts, "h.e4m3", DT_e4m3, 2, (int64_t[]){all, e->width});
 	t->h_scale = layer_tensor(f, e->experts, "h.scale", DT_f32, 2,
 		(int64_t[]){(e->width + FP8_BLOCK - 1) / FP8_BLOCK, all});
@@ -272,7 +272,7 @@ static bool are_blocks(int block_n, int block_k)
 static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 {
 	const Tensor *tensors = f->c->graph.tensors;
-	return are_many(f, ROWS_E4M3, false) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+	return are_many(f, ROWS_E4M3) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
 		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && e->width % FP8_BLOCK == 0 &&
 		dim_of(f, e->experts, "x", 1) % 16 == 0 && are_blocks(e->attrs.block_n, e->attrs.block_k) &&
 		(!e->gate || (e->shared_width == e->width && weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 &&

@@ -38,7 +38,7 @@ static LOp *logits_of_written(Fuser *f, const Head *h)
 	const int outs = f->low->tensors.n - 1;
 	LOp *op = normed_outs(f, h, OP_norm_outs);
 	op->operands[op_operand(OP_norm_outs, "y")] = outs;
-	op->note = note_of_rows(f, ROWS_PLAIN);
+	op->note = note_of_rows(f, ROWS_PLAIN, weight_tensor(f, h->linear, "w")->dtype);
 	op = new_op(f, OP_linear_logits, h->linear);
 	bind_tensor(f, op, "step", input_named(f, "step"));
 	op->operands[op_operand(OP_linear_logits, "x")] = outs;

@@ -5,7 +5,9 @@
  * from memory, which leaves no place for a norm on the way, so it writes its rows first. What that costs, a launch
  * and the rows twice, more rows do not change, and what it saves grows with them. Decode steps of 8B in bf16 on an
  * H200, contexts of 128 tokens, norms inside and apart: 64 rows 7.7 and 5.0 ms, 128 rows 12.8 and 6.5, 256 rows 18.4
- * and 10.6.
+ * and 10.6. Weights of e4m3 gain from fewer rows on, since codes are decoded once for all rows of a tile and not for
+ * each few: products of 27B at 32 rows, inside and apart, 57 and 27 us, 123 and 64; at 16 rows 33 and 26, 66 and 63,
+ * which the launch before takes back.
  *
  * Codes of e4m3 are multiplied by rows of e4m3 in prompts. In decode and verify that is a choice of MODEL.toml, since a
  * row's bits depend on it, and its text with them.
@@ -14,17 +16,21 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
-enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 32 }; /* rows of a step that are multiplied as they come */
+/* Rows of a step that are multiplied as they come: of prompts, of answers, and of these by weights of e4m3. */
+enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 32, FEW_BY_E4M3 = 16 };
 
-/* The least rows of a step with which products of this phase take such rows; 0 = they never do. */
-static int first_rows(const Fuser *f, Rows rows)
+/* The least rows of a step with which products of this phase, by weights of that dtype, take such rows; 0 = they never
+ * do. */
+static int first_rows(const Fuser *f, Rows rows, Dtype weights)
 {
 	if (f->low->kind == PREFILL)
 		return FEW_OF_PROMPT + 1;
-	return rows == ROWS_PLAIN ? FEW_OF_ANSWERS + 1 : rows == ROWS_E4M3 ? f->c->model.options.fp8_rows : 0;
+	if (rows == ROWS_PLAIN)
+		return (weights == DT_e4m3 ? FEW_BY_E4M3 : FEW_OF_ANSWERS) + 1;
+	return rows == ROWS_E4M3 ? f->c->model.options.fp8_rows : 0;
 }
 
-bool are_many(const Fuser *f, Rows rows, bool is_of_outs)
+static bool has_enough(const Fuser *f, Rows rows, Dtype weights, bool is_of_outs)
 {
 	const Options *o = &f->c->model.options;
 	const bool is_alike = o->is_invariant && order_set(f->low->kind) != ORDER_FREE;
@@ -32,8 +38,11 @@ bool are_many(const Fuser *f, Rows rows, bool is_of_outs)
 	int n = is_of_outs ? f->low->outs : f->low->rows;
 	if (is_alike && least < n)
 		n = least;
-	return first_rows(f, rows) && n >= first_rows(f, rows);
+	const int first = first_rows(f, rows, weights);
+	return first && n >= first;
 }
+
+bool are_many(const Fuser *f, Rows rows) { return has_enough(f, rows, DT_e4m3, false); }
 
 /* The scales that the linear's w has must be operands of the template as well. */
 static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
@@ -53,12 +62,14 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
  * ones in tiles that come straight from memory: others are no reason to write them first. */
 static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
 {
-	for (int i = 0; are_many(f, rows, product == OP_linear_logits) && i < n_kernel_table; i++) {
+	const Dtype dtype = weight_tensor(f, linear, "w")->dtype;
+	const bool is_many = has_enough(f, rows, dtype, product == OP_linear_logits);
+	for (int i = 0; is_many && i < n_kernel_table; i++) {
 		const KernelTemplate *t = &kernel_table[i];
 		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
 			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
 			takes_scales(f, t, weights, linear) &&
-			takes_dtype(t, weights, weight_tensor(f, linear, "w")->dtype))
+			takes_dtype(t, weights, dtype))
 			return true;
 	}
 	return false;
@@ -93,12 +104,12 @@ bool multiplies_e2m1(const Fuser *f, OpKind product, const char *weights, const 
 		is_served(f, ROWS_E2M1, product, weights, linear);
 }
 
-const char *note_of_rows(const Fuser *f, Rows rows)
+const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights)
 {
 	static const char *const what[] = {[ROWS_PLAIN] = "tiles that come straight from memory are multiplied faster",
 		[ROWS_E4M3] = "codes are multiplied by codes", [ROWS_E2M1] = "codes of e2m1 are multiplied by codes"};
 	const char *by = rows == ROWS_E2M1 ? "kernels.fp4 = \"native\": "
 		: rows == ROWS_E4M3 && f->low->kind != PREFILL ? "numerics.fp8_rows: " : "";
-	return arena_printf(&f->c->arena, "%sfrom %d rows on, %s on %s", by, first_rows(f, rows), what[rows],
+	return arena_printf(&f->c->arena, "%sfrom %d rows on, %s on %s", by, first_rows(f, rows, weights), what[rows],
 		f->target->name);
 }
