@@ -66,7 +66,6 @@ def test_a_false_predicate_has_its_place(atlas, plan):
     candidates = [c for x in launches for c in x["candidates"]]
     places = {f"{c['reason']} ({c['at']})": c for c in candidates if c["at"]}
     assert len(places) > 10
-    params = re.compile(r"\b(MATRICES|VERIFY|KV_CODES|Y_BITS)\b")
     for c in candidates:
         assert bool(c["at"]) == (" is false: " in c["reason"]), c
         if c["at"]:

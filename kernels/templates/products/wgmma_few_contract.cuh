@@ -50,7 +50,7 @@ RATE(MATRICES == 2 ? 50 : tile() == 128 ? 65 : 50)
 MATRIX(wgmma)
 REQUIRE(K % 8 == 0)
 #if MATRICES == 1
-PREFER(ROWS > 32)
+PREFER(ROWS > 24)
 REQUIRE(K >= 64 * SPLIT)
 #endif
 ORDER(wgmma_few, split())
