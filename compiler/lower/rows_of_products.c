@@ -4,10 +4,10 @@
  * Few rows are multiplied as they come, a norm inside the product. Many are multiplied in tiles that come straight
  * from memory, which leaves no place for a norm on the way, so it writes its rows first. What that costs, a launch
  * and the rows twice, more rows do not change, and what it saves grows with them. Decode steps of 8B in bf16 on an
- * H200, contexts of 128 tokens, norms inside and apart: 24 rows 4.85 and 5.02 ms, 32 rows 5.20 and 4.94, 64 rows
- * 7.7 and 5.0, 128 rows 12.8 and 6.5, 256 rows 18.4 and 10.6. Weights of e4m3 gain from fewer rows on, since codes are decoded once for all rows of a tile and not for
- * each few: products of 27B at 32 rows, inside and apart, 57 and 27 us, 123 and 64; at 16 rows 33 and 26, 66 and 63,
- * which the launch before takes back.
+ * H200, contexts of 128 tokens, norms inside and apart: 24 rows 4.85 and 5.02 ms, 32 rows 5.20 and 4.94, 64 rows 7.7
+ * and 5.0, 128 rows 12.8 and 6.5, 256 rows 18.4 and 10.6. Weights of e4m3 gain from fewer rows on, since codes are
+ * decoded once for all rows of a tile and not for each few: products of 27B at 32 rows, inside and apart, 57 and 27
+ * us, 123 and 64; at 16 rows 33 and 26, 66 and 63, which the launch before takes back.
  *
  * Codes of e4m3 are multiplied by rows of e4m3 in prompts. In decode and verify that is a choice of MODEL.toml, since a
  * row's bits depend on it, and its text with them.
