@@ -532,8 +532,8 @@ static void facts_agree(void **state)
 	made_cubin(cubin, &(MadeCubin){.entry = k->entry, .param_bytes = k->param_bytes, .registers = 32, .sm = 90});
 	while (p->launches[at].kernel != l->kernel)
 		at++;
-	claims(&m, SAYS("prefill[32] launch %d (%s): its %d arguments and 0 tensor maps are not a struct of %d bytes", at,
-		op_table[l->op].name, l->n_args, k->param_bytes));
+	claims(&m, SAYS("prefill[32] launch %d (%s): its %d arguments and %d tensor maps are not a struct of %d bytes", at,
+		op_table[l->op].name, l->n_args, l->n_maps, k->param_bytes));
 	free_made(&m);
 }
 
