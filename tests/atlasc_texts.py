@@ -71,17 +71,14 @@ def end_of_call(text: str, at: int) -> int:
     raise AssertionError(f"not closed: {text[at : at + 80]}")
 
 
-FORMULA = re.compile(r"\b(?!(?:ceil_div|min|max|align)\b)[a-z]\w*\(|\bMATRICES\b")
+FORMULA = re.compile(r"\b(?!(?:ceil_div|min|max|align)\b)[a-z]\w*\(|\b(?:MATRICES|VERIFY|KV_CODES|[XY]_BITS)\b")
 
 
 def clause_states(clause: str, predicate: str) -> bool:
-    """Does the clause have the predicate that atlasc prints of it? Formulas of the contract and the parameter of a family
+    """Does the clause have the predicate that atlasc prints of it? Formulas of the contract and the parameters of a family
     are written out there: what is around them must be the same, in its order."""
-    text, at, end = clause[clause.index("(") + 1 : -1], 0, 0
+    text, at, pattern = clause[clause.index("(") + 1 : -1], 0, ""
     while formula := FORMULA.search(text, at):
-        found = predicate.find(text[at : formula.start()], end)
-        if found < 0 or (end == 0 and found > 0):
-            return False
-        end = found + formula.start() - at
+        pattern += re.escape(text[at : formula.start()]) + ".+"
         at = end_of_call(text, formula.end() - 1) if formula[0].endswith("(") else formula.end()
-    return predicate.endswith(text[at:], end) if at else predicate == text
+    return re.fullmatch(pattern + re.escape(text[at:]), predicate) is not None

@@ -105,16 +105,18 @@ def test_the_order_of_every_launch_is_shown(atlas, plan_of, tmp_path, model, is_
     toml.write_text(fixture_options(model, invariant=is_invariant, prefill=[64, 128], decode=[1, 2]), encoding="utf-8")
     plan = plan_of(model, "--model", toml, "--slots", "2")
     audit, page, shared = audit_of(atlas, plan), atlas("audit", plan, "--html").stdout, SHARED[is_invariant]
-    wanted, shown, phase = orders(audit), {}, None
+    wanted, shown, labels, phase = orders(audit), {}, {}, None
     for line in atlas("audit", plan).stdout.splitlines():
-        if head := re.match(r"(\w+)\[(\d+)\]  outs ", line):
-            phase = shown.setdefault((head[1], int(head[2])), [])
+        if head := re.match(r"(\w+)\[(\d+)(?:x(\d+))?\]  outs ", line):  # of verify: sequences, and rows of each
+            rows = int(head[2]) * (int(head[3] or 1) if head[1] == "verify" else 1)
+            labels[head[1], rows] = line.split("  outs ")[0]
+            phase = shown.setdefault((head[1], rows), [])
             assert line.endswith("  equal orders in " + shared[head[1]] if head[1] in shared else " us by the ledger")
         elif phase is not None and (row := re.search(r" (?:measured|model|pin) +(\S.*)$", line)):
             phase.append(row[1])
     assert shown == wanted
     for (name, rows), of_phase in wanted.items():
-        section = page[page.index(f'<section class="phase" id="sm_90a/{name}[{rows}]">') :].split("</section>")[0]
+        section = page[page.index(f'<section class="phase" id="sm_90a/{labels[name, rows]}">') :].split("</section>")[0]
         assert set(re.findall(r'data-l="Order">([^<]*)</td>', section)) == set(of_phase)
         assert (f" Orders are equal in {shared.get(name)}." in section) == (name in shared)
     for p in audit["targets"][0]["phases"]:

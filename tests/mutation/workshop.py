@@ -81,8 +81,7 @@ def small_toml(checkpoint: str | pathlib.Path, **changes: object) -> str:
     }
     text = (REPO / "models" / "defaults.toml").read_text(encoding="utf-8")
     if "[speculate]" in (REPO / "models" / f"{family}.toml").read_text(encoding="utf-8"):
-        text += "\n[speculate]\nrows = 3\n"
-    if "[speculate]" in text:
+        text = re.sub(r"^\[speculate\].*$", "[speculate]\nrows = 3", text, flags=re.M)
         values["rows"] = 1
     for key, value in (values | changes).items():
         text, n = re.subn(rf"^{key} = (\[[^]]*\]|\S+)", f"{key} = {value}", text, flags=re.M)
