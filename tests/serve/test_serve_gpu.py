@@ -93,9 +93,9 @@ def test_decode_steps_are_counted_by_their_bucket(buckets, gpu, n, bucket):
     assert status == 200 and len(got["choices"]) == n
     seen = server.steps()
     decode = {rows: count for (phase, rows), count in seen.items() if phase == "decode"}
-    assert set(seen) == {("prefill", 64)} | {("decode", rows) for rows in decode}
-    # an answer may begin a step before the next one does
-    assert max(decode) == bucket and 5 <= sum(decode.values()) <= 5 * n
+    # an answer may begin a step before the next one does, whose prompt a mixed step then reads
+    assert set(seen) - {("mixed", 64)} == {("prefill", 64)} | {("decode", rows) for rows in decode}
+    assert max(decode) == bucket and 5 <= sum(decode.values()) + seen.get(("mixed", 64), 0) <= 5 * n
 
 
 def test_a_device_that_fails(buckets, gpu, tmp_path):
