@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import subprocess
 
 import pytest
+
+from terminal import run_on_terminal
 
 ESCAPE = "\033["
 RED, CYAN, GREEN, BOLD, END = "\033[1;31m", "\033[1;36m", "\033[1;32m", "\033[1m", "\033[0m"
@@ -18,26 +18,9 @@ def on_terminal(repo):
     """on_terminal(command, words...): exit code, stdout through a pipe, and stderr as a terminal shows it."""
 
     def run(command, *words, stdout_too=False, env=None):
-        ours, theirs = pty.openpty()
-        out = theirs if stdout_too else subprocess.PIPE
-        process = subprocess.Popen(
-            [os.fspath(command), *map(str, words)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=theirs,
-            cwd=repo,
-            env={**os.environ, **(env or {})},
-        )
-        os.close(theirs)
-        seen = b""
-        try:
-            while got := os.read(ours, 65536):
-                seen += got
-        except OSError:  # the terminal's other end is closed
-            pass
-        os.close(ours)
-        stdout = process.stdout.read().decode() if process.stdout else ""
-        return process.wait(60), stdout, seen.decode().replace("\r\n", "\n")
+        words = [os.fspath(command), *map(str, words)]
+        code, stdout, _, shown = run_on_terminal(words, stdout=stdout_too, cwd=repo, env={**os.environ, **(env or {})})
+        return code, stdout, shown
 
     return run
 

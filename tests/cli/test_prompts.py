@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
-import threading
 
 import pytest
+
+from terminal import run_on_terminal
 
 GREEDY = ["--device", "cpu", "--temperature", "0", "--repetition-penalty", "1"]
 
@@ -182,24 +181,7 @@ def test_why_answers_end(atlas, trained, small_plan_of, tmp_path):
 
 
 def test_a_terminal_has_a_newline_between_text_and_remark(atlas, trained):
-    master, slave = pty.openpty()
-    seen = []
-
-    def read():
-        try:
-            while piece := os.read(master, 4096):
-                seen.append(piece)
-        except OSError:
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    code = subprocess.call(
-        [atlas, "run", trained, "-p", "In the beginning", "-n", "6", *GREEDY], stdout=slave, stderr=slave
-    )
-    os.close(slave)
-    reader.join(20)
-    os.close(master)
-    lines = b"".join(seen).decode().splitlines()
+    code, _, _, shown = run_on_terminal([atlas, "run", trained, "-p", "In the beginning", "-n", "6", *GREEDY])
+    lines = shown.splitlines()
     assert code == 0 and lines[-1].startswith("atlas run: 4 prompt tokens, first token after ")
     assert lines[-2] and not lines[-2].startswith("atlas run")

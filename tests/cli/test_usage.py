@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 
 import pytest
 
+from terminal import run_on_terminal
 from verbs import VERBS
 
 
@@ -48,19 +44,8 @@ def test_help_of_the_compiler_fits_80_columns(atlasc):
 def test_help_is_as_wide_as_the_terminal(build_dir, columns, limit):
     """Words are kept whole, and the same ones are there at each width."""
     for command, verb in (("atlas", "run"), ("atlasc", "--help"), ("atlas", "audit")):
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([build_dir / command, verb, "--help"], stdout=theirs, stdin=subprocess.DEVNULL)
-        os.close(theirs)
-        seen = b""
-        try:
-            while got := os.read(ours, 65536):
-                seen += got
-        except OSError:  # the terminal's other end is closed
-            pass
-        os.close(ours)
-        assert process.wait(60) == 0
-        text = seen.decode().replace("\r\n", "\n")
+        code, _, _, text = run_on_terminal([build_dir / command, verb, "--help"], stderr=False, columns=columns)
+        assert code == 0
         bare = subprocess.run([build_dir / command, verb, "--help"], capture_output=True, text=True, check=True).stdout
         assert text.split() == bare.split()
         filled = re.split(r"^(?:Examples|First steps):", text, flags=re.M)[0].splitlines()  # commands stay whole
