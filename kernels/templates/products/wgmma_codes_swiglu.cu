@@ -19,34 +19,13 @@ KERNEL(wgmma_codes_swiglu, linear_swiglu)
 #define MATRICES 2
 #define RESIDUAL 0
 #include "products/wgmma_codes_contract.cuh"
+#include "products/codes_write.cuh"
 
 extern "C" __global__ void __cluster_dims__(CLUSTER * SPLIT, 1, 1) __launch_bounds__(128 * (WARPGROUPS + 1), 1)
 wgmma_codes_swiglu(const __grid_constant__ Args a)
 {
 	DYNAMIC_SMEM(rings);
-	const int rows = a.step[0];
 	using P = CodeProducts<WT, ST, BLOCK_K, K, N, BM, WARPGROUPS, CLUSTER, SPLIT, 2>;
 	const P operands = { &a.x_map, { &a.gate_map, &a.up_map }, { a.gate_scale, a.up_scale } };
-	codes_products(rings, rows, operands, [&](auto &acc, int t0, int n0) {
-		constexpr int tiles = sizeof acc / sizeof acc[0];
-		const int n = min(n0 + int(threadIdx.x) % 32 / 4, N - 1);
-		float scale[2] = { P::unit, P::unit }, bias[2] = {};
-		if constexpr (GATE_ROW_SCALE)
-			scale[0] *= a.gate_row_scale[n];
-		if constexpr (UP_ROW_SCALE)
-			scale[1] *= a.up_row_scale[n];
-		if constexpr (GATE_BIAS)
-			bias[0] = to_f32(a.gate_bias[n]);
-		if constexpr (UP_BIAS)
-			bias[1] = to_f32(a.up_bias[n]);
-		store_columns<N, tiles, 1>(a.y, nullptr, rows, t0, n0, [](int, int, u32) {}, [&](int, int j) {
-			float y[2];
-#pragma unroll
-			for (int i = 0; i < 2; i++) {
-				const float gate = fmaf(acc[j][i], scale[0], bias[0]), up = fmaf(acc[j][2 + i], scale[1], bias[1]);
-				y[i] = __fdividef(gate, 1.0f + __expf(-gate)) * up;
-			}
-			return pack_bf16(y[0], y[1]);
-		});
-	});
+	write_products(rings, a, operands);
 }

@@ -18,20 +18,13 @@ KERNEL(wgmma_e4m3_linear, linear_rows)
 #define MATRICES 1
 #define RESIDUAL 0
 #include "products/wgmma_e4m3_contract.cuh"
+#include "products/codes_write.cuh"
 
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(128 * (WARPGROUPS + 1), 1)
 wgmma_e4m3_linear(const __grid_constant__ Args a)
 {
 	DYNAMIC_SMEM(rings);
-	const int rows = a.step[0];
 	using P = ByteProducts<ST, K, N, bm(), WARPGROUPS, SPLIT, 1>;
 	const P operands = { &a.x_map, { &a.w_map }, { W_SCALE ? a.w_scale : nullptr } };
-	codes_products(rings, rows, operands, [&](auto &acc, int t0, int n0) {
-		constexpr int tiles = sizeof acc / sizeof acc[0];
-		scale_sums<P>(acc, W_ROW_SCALE ? a.w_row_scale : nullptr, BIAS ? a.bias : nullptr, n0);
-		store_columns<N, tiles, 2>(a.y, nullptr, rows, t0, n0, [&](int i, int j, u32 more) {
-			acc[j][2 * i] += low_bf16(more);
-			acc[j][2 * i + 1] += high_bf16(more);
-		}, [&](int i, int j) { return pack_bf16(acc[j][2 * i], acc[j][2 * i + 1]); });
-	});
+	write_products(rings, a, operands);
 }
