@@ -14,69 +14,34 @@
 #include "products/gemm_codes.cuh"
 
 KERNEL(gemm_experts_down, experts_down_rows)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
+#define UP 0
+#define LISTED 1
+#define ALIKE 0
 DIM(ROWS, 512)
 DIM(K, 2048)
 DIM(EXPERTS, 256)
 DIM(N, 512)
 DIM(WIDTH, 4096)
-ATTR_INT(TOPK, 8)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-ATTR_INT(SHARED_BLOCK_N, 128)
-ATTR_INT(SHARED_BLOCK_K, 128)
-FLAG(SCALE)
-FLAG(ROW_SCALE)
-FLAG(SHARED)
-FLAG(SHARED_SCALE)
-FLAG(SHARED_ROW_SCALE)
 DTYPES(WT, bf16, f16, f32, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(SWT, bf16, f16, f32, e4m3, e2m1)
-DTYPES(SST, bf16, f32, e4m3, e8m0)
+#include "experts/experts_contract.cuh"
 TUNE(BM, 16, 32, 64, 128)
 TUNE(BN, 64, 128)
-REQUIRE(TOPK <= EXPERTS && EXPERTS <= 1024)
+REQUIRE(EXPERTS <= 1024)
 REQUIRE(BM == (ROWS * TOPK <= 16 * EXPERTS ? 16 : ROWS * TOPK <= 40 * EXPERTS ? 32
 	: ROWS * TOPK <= 128 * EXPERTS ? 64 : 128))
 REQUIRE(N % 8 == 0 && WIDTH % 8 == 0 && (WT_BITS >= 16 || N * WT_BITS % 128 == 0))
 REQUIRE(SWT_BITS >= 16 || (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
-REQUIRE(SHARED ? WIDTH > TOPK * N : WIDTH == TOPK * N && !SHARED_SCALE && !SHARED_ROW_SCALE)
-REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !SCALE || BLOCK_K >= N || BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
-REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
-REQUIRE(SWT_BITS < 16 || !SHARED_SCALE && !SHARED_ROW_SCALE)
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= WIDTH - TOPK * N
 	|| SHARED_BLOCK_K % 32 == 0 && (BM < 128 || BN < 128))
-REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
-	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
 ORDER(gemm)
 GRID(((ROWS * TOPK + min(EXPERTS, ROWS * TOPK) * (BM - 1)) / BM + SHARED * ceil_div(ROWS, BM)) * ceil_div(K, BN), 1, 1)
 BLOCK(32 * (BM / min(BM, BM == 128 ? 64 : 32)) * (BN / (BM < 64 || (BM == 128 && BN == 64) ? 32 : 64)))
 SMEM((BM <= 32 ? (BN == 64 ? 8 : 4) : 3) * (max(WT_BITS < 16 ? BM * 128 + BN * 8 * WT_BITS : (BM + BN) * 144,
 	SHARED * (SWT_BITS < 16 ? BM * 128 + BN * 8 * SWT_BITS : (BM + BN) * 144)) + 256))
-READS(max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, BM)) * (N * K * WT_BITS / 8 + ROW_SCALE * K * 4
-		+ SCALE * ceil_div(K, max(BLOCK_N, 1)) * ceil_div(N, max(BLOCK_K, 1)) * ST_BITS / 8)
-	+ SHARED * ceil_div(ROWS, BM) * (K * ((WIDTH - TOPK * N) * SWT_BITS / 8 + SHARED_ROW_SCALE * 4) + SHARED_SCALE
-		* ceil_div(K, max(SHARED_BLOCK_N, 1)) * ceil_div(WIDTH - TOPK * N, max(SHARED_BLOCK_K, 1)) * SST_BITS / 8)
-	+ ROWS * WIDTH * ceil_div(K, BN) * 2 + ROWS * TOPK * 4)
-WRITES(ROWS * (TOPK + SHARED) * K * 2)
-FLOPS(2 * ROWS * WIDTH * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, h, "ROWS, WIDTH");
-	IN(i32, pair, "ROWS * TOPK");
-	IN(i32, first, "EXPERTS + 1");
-	IN(WT, down, "EXPERTS, K, N");
-	IN_IF(SCALE, ST, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)");
-	IN_IF(ROW_SCALE, f32, down_row_scale, "EXPERTS, K");
-	IN_IF(SHARED, SWT, shared_down, "K, WIDTH - TOPK * N");
-	IN_IF(SHARED_SCALE, SST, shared_down_scale,
-		"ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)");
-	IN_IF(SHARED_ROW_SCALE, f32, shared_down_row_scale, "K");
-	OUT(bf16, y, "ROWS, TOPK + SHARED, K");
-};
+READS(max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, BM)) * each_bytes()
+	+ SHARED * ceil_div(ROWS, BM) * shared_bytes() + ROWS * WIDTH * ceil_div(K, BN) * 2 + ROWS * TOPK * 4)
 
 __shared__ int pairs[BM]; // of the tile: t * (TOPK + SHARED) + j, -1 = there is no such
 

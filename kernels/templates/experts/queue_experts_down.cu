@@ -13,34 +13,20 @@
 #include "experts/expert_queue.cuh"
 
 KERNEL(queue_experts_down, experts_down)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
+#define UP 0
+#define LISTED 0
+#define ALIKE 1
 DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(EXPERTS, 256)
 DIM(N, 512)
 DIM(WIDTH, 4608)
-ATTR_INT(TOPK, 8)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-ATTR_INT(SHARED_BLOCK_N, 128)
-ATTR_INT(SHARED_BLOCK_K, 128)
-FLAG(SCALE)
-FLAG(ROW_SCALE)
-FLAG(SHARED)
-FLAG(SHARED_SCALE)
-FLAG(SHARED_ROW_SCALE)
 DTYPES(WT, e4m3, bf16, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+#include "experts/experts_contract.cuh"
 TUNE(DEPTH, 2, 4)
-REQUIRE(ROWS > 8 && ROWS <= 256 && TOPK <= EXPERTS && EXPERTS <= 1024 && TOPK + SHARED <= 16)
+REQUIRE(ROWS > 8 && ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
-REQUIRE(WIDTH == (TOPK + SHARED) * N)
-REQUIRE(SHARED ? SHARED_SCALE == SCALE && SHARED_ROW_SCALE == ROW_SCALE : !SHARED_SCALE && !SHARED_ROW_SCALE)
-REQUIRE(!SHARED_SCALE || SHARED_BLOCK_N == BLOCK_N && SHARED_BLOCK_K == BLOCK_K)
-REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
-REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 PREFER(DEPTH == 2)
 PREFER(WT_BITS == 8)
 FORMULA(rings_bytes(), 16 * DEPTH * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1))))
@@ -53,26 +39,8 @@ ORDER(stream, 1, 1024 / WT_BITS, 2)
 GRID(ceil_div(K, 16), ceil_div(ROWS, most_rows()), 1)
 BLOCK(512)
 SMEM(rings_bytes() + most_rows() * (TOPK + SHARED) * 64 + list_bytes(most_rows()))
-READS((min(EXPERTS, ROWS * TOPK) + SHARED) * (N * K * WT_BITS / 8 + ROW_SCALE * K * 4
-		+ SCALE * ceil_div(K, max(BLOCK_N, 1)) * ceil_div(N, max(BLOCK_K, 1)) * ST_BITS / 8)
-		* ceil_div(ROWS, most_rows())
+READS((min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes()) * ceil_div(ROWS, most_rows())
 	+ ROWS * (WIDTH * 2 + K * 2 + TOPK * 4))
-WRITES(ROWS * K * 2)
-FLOPS(2 * ROWS * WIDTH * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, h, "ROWS, WIDTH");
-	IN(i32, expert, "ROWS, TOPK");
-	IN(WT, down, "EXPERTS, K, N");
-	IN_IF(SCALE, ST, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)");
-	IN_IF(ROW_SCALE, f32, down_row_scale, "EXPERTS, K");
-	IN_IF(SHARED, WT, shared_down, "K, WIDTH - TOPK * N");
-	IN_IF(SHARED_SCALE, ST, shared_down_scale,
-		"ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)");
-	IN_IF(SHARED_ROW_SCALE, f32, shared_down_row_scale, "K");
-	IN(bf16, residual, "ROWS, K");
-	OUT(bf16, z, "ROWS, K");
-};
 
 constexpr int threads = 512, warps = threads / 32, shares = TOPK + SHARED, block_rows = most_rows();
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;

@@ -16,35 +16,21 @@
 #include "experts/expert_queue.cuh"
 
 KERNEL(queue_experts_up, experts_up)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
+#define UP 1
+#define LISTED 0
+#define ALIKE 1
 DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(EXPERTS, 256)
 DIM(N, 1024)
 DIM(WIDTH, 4608)
-ATTR_INT(TOPK, 8)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-ATTR_INT(SHARED_BLOCK_N, 128)
-ATTR_INT(SHARED_BLOCK_K, 128)
-FLAG(SCALE)
-FLAG(ROW_SCALE)
-FLAG(SHARED)
-FLAG(SHARED_SCALE)
-FLAG(SHARED_ROW_SCALE)
 DTYPES(WT, e4m3, bf16, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
+#include "experts/experts_contract.cuh"
 TUNE(TILES, 2, 4)
 TUNE(DEPTH, 2, 4)
-REQUIRE(ROWS > 8 && ROWS <= 256 && TOPK <= EXPERTS && EXPERTS <= 1024 && ROWS * TOPK <= 4096)
+REQUIRE(ROWS > 8 && ROWS <= 256 && EXPERTS <= 1024 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0)
-REQUIRE(N % 2 == 0 && 2 * WIDTH == (TOPK + SHARED) * N)
-REQUIRE(SHARED ? SHARED_SCALE == SCALE && SHARED_ROW_SCALE == ROW_SCALE : !SHARED_SCALE && !SHARED_ROW_SCALE)
-REQUIRE(!SHARED_SCALE || SHARED_BLOCK_N == BLOCK_N && SHARED_BLOCK_K == BLOCK_K)
-REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
-REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 PREFER(DEPTH == 2 && TILES == 2)
 PREFER(WT_BITS == 8)
 FORMULA(slices(), ceil_div(N / 2, 8 * TILES))
@@ -59,25 +45,7 @@ GRID(min(at_once() * SMS,
 	slices() * (queue_tiles(ROWS * TOPK, EXPERTS) + SHARED * ceil_div(ROWS, 8))), 1, 1)
 BLOCK(256)
 SMEM(all_bytes())
-READS((min(EXPERTS, ROWS * TOPK) + SHARED) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
-		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
-	+ ROWS * (K * 2 + TOPK * 8))
-WRITES(ROWS * WIDTH * 2)
-FLOPS(4 * ROWS * WIDTH * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, n, "ROWS, K");
-	IN(i32, expert, "ROWS, TOPK");
-	IN(WT, gate_up, "EXPERTS, N, K");
-	IN_IF(SCALE, ST, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(ROW_SCALE, f32, gate_up_row_scale, "EXPERTS, N");
-	IN_IF(SHARED, WT, shared, "2 * WIDTH - TOPK * N, K");
-	IN_IF(SHARED_SCALE, ST, shared_scale,
-		"2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)");
-	IN_IF(SHARED_ROW_SCALE, f32, shared_row_scale, "2 * WIDTH - TOPK * N");
-	IN(f32, share, "ROWS, TOPK + SHARED");
-	OUT(bf16, h, "ROWS, WIDTH");
-};
+READS(min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes() + ROWS * (K * 2 + TOPK * 8))
 
 constexpr int width = N / 2, half = 8 * TILES; // rows of gate, then as many of up
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;

@@ -16,42 +16,25 @@
 #include "products/stream.cuh"
 
 KERNEL(stream_experts_down, experts_down)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
+#define UP 0
+#define LISTED 0
+#define ALIKE 0
 DIM(ROWS, 1)
 DIM(K, 2048)
 DIM(EXPERTS, 256)
 DIM(N, 512)
 DIM(WIDTH, 4096)
-ATTR_INT(TOPK, 8)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-ATTR_INT(SHARED_BLOCK_N, 128)
-ATTR_INT(SHARED_BLOCK_K, 128)
-FLAG(SCALE)
-FLAG(ROW_SCALE)
-FLAG(SHARED)
-FLAG(SHARED_SCALE)
-FLAG(SHARED_ROW_SCALE)
 DTYPES(WT, bf16, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(SWT, bf16, e4m3, e2m1)
-DTYPES(SST, bf16, f32, e4m3, e8m0)
+#include "experts/experts_contract.cuh"
 TUNE(DEPTH, 2, 4, 6)
-REQUIRE(ROWS <= 256 && TOPK <= EXPERTS && EXPERTS <= 1024 && TOPK + SHARED <= 16)
+REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
 REQUIRE(ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
-REQUIRE(WIDTH % 8 == 0 && (SHARED ? WIDTH > TOPK * N : WIDTH == TOPK * N && !SHARED_SCALE && !SHARED_ROW_SCALE))
-REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
-REQUIRE(WT_BITS != 8 || !SCALE || BLOCK_K >= N || BLOCK_K > 0 && 128 % BLOCK_K == 0 && BLOCK_K % 32 == 0
-	|| BLOCK_K > 0 && BLOCK_K % 128 == 0)
-REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
-REQUIRE(SWT_BITS < 16 || !SHARED_SCALE && !SHARED_ROW_SCALE)
-REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= WIDTH - TOPK * N || SHARED_BLOCK_K > 0
-	&& 128 % SHARED_BLOCK_K == 0 && SHARED_BLOCK_K % 32 == 0 || SHARED_BLOCK_K > 0 && SHARED_BLOCK_K % 128 == 0)
-REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
-	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
+REQUIRE(WIDTH % 8 == 0)
+REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
+REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
 PREFER(ROWS <= 8 || WT_BITS != 8)
 ORDER(stream, 1, 1024 / WT_BITS, 2)
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
@@ -65,27 +48,7 @@ SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K
 		SHARED * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1))))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
-READS(min(EXPERTS, ROWS * TOPK) * (N * K * WT_BITS / 8 + ROW_SCALE * K * 4
-		+ SCALE * ceil_div(K, max(BLOCK_N, 1)) * ceil_div(N, max(BLOCK_K, 1)) * ST_BITS / 8)
-	+ SHARED * (K * ((WIDTH - TOPK * N) * SWT_BITS / 8 + SHARED_ROW_SCALE * 4) + SHARED_SCALE
-		* ceil_div(K, max(SHARED_BLOCK_N, 1)) * ceil_div(WIDTH - TOPK * N, max(SHARED_BLOCK_K, 1)) * SST_BITS / 8)
-	+ ROWS * (WIDTH * 2 + K * 2 + TOPK * 4))
-WRITES(ROWS * K * 2)
-FLOPS(2 * ROWS * WIDTH * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, h, "ROWS, WIDTH");
-	IN(i32, expert, "ROWS, TOPK");
-	IN(WT, down, "EXPERTS, K, N");
-	IN_IF(SCALE, ST, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)");
-	IN_IF(ROW_SCALE, f32, down_row_scale, "EXPERTS, K");
-	IN_IF(SHARED, SWT, shared_down, "K, WIDTH - TOPK * N");
-	IN_IF(SHARED_SCALE, SST, shared_down_scale,
-		"ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)");
-	IN_IF(SHARED_ROW_SCALE, f32, shared_down_row_scale, "K");
-	IN(bf16, residual, "ROWS, K");
-	OUT(bf16, z, "ROWS, K");
-};
+READS(min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes() + ROWS * (WIDTH * 2 + K * 2 + TOPK * 4))
 
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,

@@ -20,40 +20,22 @@
 #include "products/stream.cuh"
 
 KERNEL(stream_experts_up, experts_up)
-ARCH(80)
-NUMERICS(f32_accumulate, batch_invariant)
+#define UP 1
+#define LISTED 0
+#define ALIKE 0
 DIM(ROWS, 1)
 DIM(K, 2048)
 DIM(EXPERTS, 256)
 DIM(N, 1024)
 DIM(WIDTH, 4096)
-ATTR_INT(TOPK, 8)
-ATTR_INT(BLOCK_N, 128)
-ATTR_INT(BLOCK_K, 128)
-ATTR_INT(SHARED_BLOCK_N, 128)
-ATTR_INT(SHARED_BLOCK_K, 128)
-FLAG(SCALE)
-FLAG(ROW_SCALE)
-FLAG(SHARED)
-FLAG(SHARED_SCALE)
-FLAG(SHARED_ROW_SCALE)
 DTYPES(WT, bf16, e4m3, e2m1)
-DTYPES(ST, bf16, f32, e4m3, e8m0)
 DTYPES(SWT, bf16, e4m3, e2m1)
-DTYPES(SST, bf16, f32, e4m3, e8m0)
+#include "experts/experts_contract.cuh"
 TUNE(TILES, 2, 4)
-REQUIRE(ROWS <= 256 && TOPK <= EXPERTS && ROWS * TOPK <= 4096)
+REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
-REQUIRE(N % 2 == 0 && (SHARED ? 2 * WIDTH > TOPK * N : 2 * WIDTH == TOPK * N && !SHARED_SCALE && !SHARED_ROW_SCALE))
-REQUIRE(WT_BITS < 16 || !SCALE && !ROW_SCALE)
-REQUIRE(WT_BITS != 8 || !SCALE || BLOCK_K >= K || BLOCK_K > 0 && 128 % BLOCK_K == 0 && BLOCK_K % 32 == 0
-	|| BLOCK_K > 0 && BLOCK_K % 128 == 0)
-REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
-REQUIRE(SWT_BITS < 16 || !SHARED_SCALE && !SHARED_ROW_SCALE)
-REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || SHARED_BLOCK_K >= K || SHARED_BLOCK_K > 0 && 128 % SHARED_BLOCK_K == 0
-	&& SHARED_BLOCK_K % 32 == 0 || SHARED_BLOCK_K > 0 && SHARED_BLOCK_K % 128 == 0)
-REQUIRE(SWT_BITS != 4 || SHARED_SCALE && SST_BITS == 8 && SHARED_BLOCK_N == 1
-	&& (SHARED_BLOCK_K == 16 || SHARED_BLOCK_K == 32))
+REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
+REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(K, 128, SHARED_BLOCK_K))
 REQUIRE(WT_BITS == 16 || TILES == 2)
 PREFER(ROWS <= 8 || WT_BITS != 8)
 ORDER(stream, 8, 1024 / WT_BITS, TILES == 2 ? 2 : 1)
@@ -67,27 +49,7 @@ SMEM(max(16 * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
 		+ (SWT_BITS < 16 && ROWS <= 4
 			&& ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096) + 75776 <= SMEM_MAX)
 			* ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
-READS(min(EXPERTS, ROWS * TOPK) * (N * K * WT_BITS / 8 + ROW_SCALE * N * 4
-		+ SCALE * 2 * ceil_div(N / 2, max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
-	+ SHARED * ((2 * WIDTH - TOPK * N) * (K * SWT_BITS / 8 + SHARED_ROW_SCALE * 4) + SHARED_SCALE * 2
-		* ceil_div(WIDTH - TOPK * N / 2, max(SHARED_BLOCK_N, 1)) * ceil_div(K, max(SHARED_BLOCK_K, 1)) * SST_BITS / 8)
-	+ ROWS * (K * 2 + TOPK * 8))
-WRITES(ROWS * WIDTH * 2)
-FLOPS(4 * ROWS * WIDTH * K)
-struct Args {
-	IN(i32, step, "4");
-	IN(bf16, n, "ROWS, K");
-	IN(i32, expert, "ROWS, TOPK");
-	IN(WT, gate_up, "EXPERTS, N, K");
-	IN_IF(SCALE, ST, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)");
-	IN_IF(ROW_SCALE, f32, gate_up_row_scale, "EXPERTS, N");
-	IN_IF(SHARED, SWT, shared, "2 * WIDTH - TOPK * N, K");
-	IN_IF(SHARED_SCALE, SST, shared_scale,
-		"2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)");
-	IN_IF(SHARED_ROW_SCALE, f32, shared_row_scale, "2 * WIDTH - TOPK * N");
-	IN(f32, share, "ROWS, TOPK + SHARED");
-	OUT(bf16, h, "ROWS, WIDTH");
-};
+READS(min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes() + ROWS * (K * 2 + TOPK * 8))
 
 // block level: out(t, n, value) of the rows of an expert from n0 on, N_ of gate and as many of up
 template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Out>
