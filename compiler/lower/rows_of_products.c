@@ -76,10 +76,17 @@ static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *wei
 	return false;
 }
 
+/* Blocks of scales of e4m3, if it has any, are those that tiles and products of codes by codes take. */
+static bool has_tile_blocks(const Fuser *f, const GraphOp *linear)
+{
+	return weight_tensor(f, linear, "w")->dtype != DT_e4m3 || !weight_tensor(f, linear, "w_scale") ||
+		(linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK);
+}
+
 bool multiplies_tiles(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear, int64_t columns)
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
-	return columns % 8 == 0 && dtype_span(w->dtype, w->shape[1]) % 16 == 0 &&
+	return columns % 8 == 0 && dtype_span(w->dtype, w->shape[1]) % 16 == 0 && has_tile_blocks(f, linear) &&
 		is_served(f, ROWS_PLAIN, product, weights, linear);
 }
 
@@ -91,9 +98,7 @@ bool multiplies_outs(const Fuser *f, const GraphOp *linear)
 bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
-	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
-	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
-		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 && has_tile_blocks(f, linear) &&
 		is_served(f, ROWS_E4M3, product, weights, linear);
 }
 
