@@ -81,6 +81,7 @@ isolate() {
 		llama-int4-awq|llama-int4-awq|
 		llama-f16|llama-f16|
 		qwen3_moe|qwen3_moe|
+		qwen3_next|qwen3_next|
 		llama-trained, fp8 caches|llama-trained|[kv]\ndtype = "fp8"\n
 		llama-trained, in runs|llama-trained|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n
 		qwen3_5, in runs|qwen3_5|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n
