@@ -60,6 +60,7 @@ typedef struct Token {
 	size_t at;         /* offset in its file */
 	bool is_name;      /* an identifier */
 	bool begins_line;  /* of the preprocessor: after a backslash a line goes on */
+	bool begins_body;  /* a bracket behind "#define NAME" and something that parts them: no parameters follow */
 } Token;
 
 typedef struct Source {
