@@ -227,6 +227,14 @@ def test_prescribed_acceptance(plan_with, atlas, tmp_path):
             "A0304]: speculate.ladder and speculate.rows (",
         ),
         (TRAINED.name, 'drafter = "eagle"', "2:11", 'A0303]: speculate.drafter = "eagle": expected "mtp" or "ngram"'),
+        ("llama", 'drafter = "eagle"', "2:11", 'A0303]: speculate.drafter = "eagle": expected "mtp" or "ngram"'),
+        ("llama", "drafter = 3", "2:11", "A0303]: speculate.drafter = 3: expected a string"),
+        (
+            TRAINED.name,
+            'drafter = "n-gram"\nngram = [2, 3]',
+            "2:11",
+            'A0303]: speculate.drafter = "n-gram": expected "mtp" or "ngram"',
+        ),
         (
             "llama",
             'drafter = "mtp"',
@@ -271,6 +279,7 @@ def test_options_that_cannot_be(atlasc, tmp_path, checkpoint, speculate, place, 
     toml.write_text(f"[speculate]\n{speculate}\n")
     run = atlasc(FIXTURES / checkpoint, "--target", "none", "--model", toml, "--dry-run")
     assert run.returncode == 4 and f"{toml}:{place}: error[{message}" in run.stderr, run.stderr
+    assert run.stderr.count("error[") == 1, run.stderr
 
 
 def test_the_defaults_ask_for_nothing(atlasc, tmp_path):
