@@ -582,14 +582,6 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 	bind_tensor(f, op, "y", operand(d->norm, "y"));
 }
 
-static bool is_served(const Fuser *f, OpKind op)
-{
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target))
-			return true;
-	return false;
-}
-
 /* Are chunks of rows solved in a launch of their own? Where a kernel of each half takes such heads, and steps have more
  * rows than go one after the other, or a row is to have the same bits in all buckets. */
 static bool solves_chunks(const Fuser *f, const DeltaOps *d)
@@ -598,7 +590,7 @@ static bool solves_chunks(const Fuser *f, const DeltaOps *d)
 	const View *x = &f->views[operand(d->conv, "x")];
 	return (f->c->model.options.is_invariant || f->low->rows > ROWS_IN_TURN) && (a->k_dim == 64 || a->k_dim == 128) &&
 		(a->v_dim == 64 || a->v_dim == 128) && f->low->tensors.at[x->tensor].shape[1] % 8 == 0 &&
-		is_served(f, OP_delta_solve) && is_served(f, OP_delta_walk);
+		next_template(f, OP_delta_solve, NULL) && next_template(f, OP_delta_walk, NULL);
 }
 
 static void solve_and_walk(Fuser *f, const DeltaOps *d)

@@ -236,10 +236,9 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 /* Does a kernel that streams the experts as they come take this weight? */
 static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
 {
-	for (int i = 0; i < n_kernel_table && weight >= 0; i++)
-		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert") &&
-			template_serves(&kernel_table[i], f->target) &&
-			takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
+	const KernelTemplate *t = NULL;
+	while (weight >= 0 && (t = next_template(f, op, t)))
+		if (takes_field(t, "expert") && takes_dtype(t, field, f->c->graph.tensors[weight].dtype))
 			return true;
 	return weight < 0;
 }
@@ -255,9 +254,9 @@ static bool are_streamed(const Fuser *f, const ExpertOps *e)
 /* Is there a template for this op, with or without a shared expert, whose weights are codes? */
 static bool has_template(const Fuser *f, OpKind op, const char *shared, bool has_shared)
 {
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target) &&
-			takes_field(&kernel_table[i], shared) == has_shared)
+	const KernelTemplate *t = NULL;
+	while ((t = next_template(f, op, t)))
+		if (takes_field(t, shared) == has_shared)
 			return true;
 	return false;
 }

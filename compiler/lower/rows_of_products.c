@@ -64,15 +64,13 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Dtype dtype = weight_tensor(f, linear, "w")->dtype;
-	const bool is_many = has_enough(f, rows, dtype, product == OP_linear_logits);
-	for (int i = 0; is_many && i < n_kernel_table; i++) {
-		const KernelTemplate *t = &kernel_table[i];
-		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
-			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
-			takes_scales(f, t, weights, linear) &&
-			takes_dtype(t, weights, dtype))
+	if (!has_enough(f, rows, dtype, product == OP_linear_logits))
+		return false;
+	const KernelTemplate *t = NULL;
+	while ((t = next_template(f, product, t)))
+		if (takes_field(t, "x_scale") == (rows == ROWS_E4M3) && takes_field(t, "x_block") == (rows == ROWS_E2M1) &&
+			(rows != ROWS_PLAIN || t->n_maps) && takes_scales(f, t, weights, linear) && takes_dtype(t, weights, dtype))
 			return true;
-	}
 	return false;
 }
 
