@@ -542,10 +542,10 @@ static bool gate_rows(Fuser *f, int i)
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------ */
 
+enum { ROWS_IN_TURN = 8 /* of a step: so few go one after the other, without a launch that solves chunks */ };
+
 /* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
  * them or in a tensor of their own, `ba`. */
-enum { ROWS_IN_TURN = 8 };
-
 typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 
 static bool delta_ops(Fuser *f, int i, DeltaOps *d)

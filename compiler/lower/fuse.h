@@ -77,9 +77,9 @@ bool takes_field(const KernelTemplate *t, const char *field);
 /* rows_of_products.c: what the rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
-/* Do products of this step by weights of e4m3 take such rows, by the number of its rows? Where all buckets shall give a
- * row the same bits, all of them are lowered as the smallest. */
-bool are_many(const Fuser *f, Rows rows);
+/* Has this step as many rows as products of codes of e4m3 by codes take? Where all buckets shall give a row the same
+ * bits, all of them are lowered as the smallest. */
+bool has_rows_for_codes(const Fuser *f);
 /* Has the phase as many rows as this takes, and does a template of the target multiply them as `product`, whose operand
  * `weights` is the w of `linear`? Rows as they are, in tiles that come straight from memory: rows of the operands, and
  * of the `columns` that are made, are whole steps of 16 bytes. */

@@ -17,7 +17,8 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
-/* Rows of a step that are multiplied as they come: of prompts, of answers, and of these by codes of 8 and of 4 bits. */
+/* Rows of a step that are multiplied as they come where the target has templates that take more of them in tiles: of
+ * prompts, of answers, and of these by codes of 8 and of 4 bits. Without such templates all rows are. */
 enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 24, FEW_BY_E4M3 = 16, FEW_BY_FOUR_BITS = 32 };
 
 /* The least rows of a step with which products of this phase, by weights of that dtype, take such rows; 0 = they never
@@ -43,7 +44,7 @@ static bool has_enough(const Fuser *f, Rows rows, Dtype weights, bool is_of_outs
 	return first && n >= first;
 }
 
-bool are_many(const Fuser *f, Rows rows) { return has_enough(f, rows, DT_e4m3, false); }
+bool has_rows_for_codes(const Fuser *f) { return has_enough(f, ROWS_E4M3, DT_e4m3, false); }
 
 /* The scales that the linear's w has must be operands of the template as well. */
 static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
