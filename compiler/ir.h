@@ -21,6 +21,8 @@
  *              worthwhile                                              combination is preferred
  *   formula    of a contract: its code computes the same     order     on what the order of a row's sums depends:
  *              by the same text                                        equal orders, equal bits
+ *   fragment   of a contract: what templates of a family     set       of phases that share their orders: those of
+ *              have in common, a file they include                     prompts, those of answers
  *   launch     one kernel node of a graph                    slab      the one allocation of an arena
  *   candidate  a template considered for an op               ledger    all candidates with their verdicts
  *   target     a GPU architecture, "sm_90a"                  waiver    a line of MODEL.toml that permits something
@@ -354,7 +356,7 @@ typedef struct LOp {
 	int produces_layer; /* layer whose output this op completes, or -1 */
 	const char *note, *alone; /* of a refusal; why a fusion that would have covered it did not apply; or NULL */
 	/* filled by pick-kernels */
-	int pick;           /* index in LPhase.picks */
+	int pick;           /* index in Lowered.picks */
 } LOp;
 
 /* A template with every constant decided, for one op. */
