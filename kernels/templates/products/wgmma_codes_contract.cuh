@@ -1,4 +1,4 @@
-// wgmma_codes_contract.cuh - contract fragment: products of codes in groups for long prompts, wgmma_codes_*.cu.
+// wgmma_codes_contract.cuh - contract fragment: products of codes in groups, more than 32 rows, wgmma_codes_*.cu.
 //
 // MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each.
 ARCH(90a)

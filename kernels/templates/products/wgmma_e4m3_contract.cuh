@@ -1,7 +1,8 @@
 // wgmma_e4m3_contract.cuh - contract fragment: products of bf16 rows by weights of e4m3, wgmma_e4m3_*.cu.
 //
-// MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each. Clusters of more than two
-// blocks do not fill the card: 96 and 108 blocks of an H200 run at once, 120 and 128 do not.
+// MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each. Any rows may be multiplied so,
+// 17 to 256 are preferred. Clusters of more than two blocks do not fill the card: 96 and 108 blocks of an H200 run at
+// once, 120 and 128 do not.
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
 MATRIX(wgmma)
