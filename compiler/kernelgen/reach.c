@@ -71,15 +71,7 @@ static const char *kept(Gen *g, CXString s)
 	return copy;
 }
 
-/* Is a token at that place, the next one of the file, the bracket of "#define F (x)"? Without the blank it would begin
- * F's parameters. */
-static bool begins_body(const Source *s, const char *text, size_t at)
-{
-	const Token *t = s->tokens.at;
-	const int n = s->tokens.n;
-	return n >= 3 && strcmp(text, "(") == 0 && t[n - 3].begins_line && strcmp(t[n - 3].text, "#") == 0 &&
-		strcmp(t[n - 2].text, "define") == 0 && t[n - 1].at + strlen(t[n - 1].text) < at;
-}
+static bool is_text(const Token *t, const char *text) { return strcmp(t->text, text) == 0; }
 
 /* The file's tokens without comments, branches that the preprocessor skips included. */
 static void read_tokens(Reach *r, Source *s)
@@ -100,10 +92,11 @@ static void read_tokens(Reach *r, Source *s)
 		end = stop;
 		if (clang_getTokenKind(tokens[i]) == CXToken_Comment)
 			continue;
-		const char *text = arena_strndup(&r->g->arena, s->text + at, stop - at);
-		const bool body = begins_body(s, text, at);
-		*vec_push(&r->g->arena, &s->tokens) = (Token){text, at, clang_getTokenKind(tokens[i]) == CXToken_Identifier,
-			begins, body};
+		Token *t = vec_push(&r->g->arena, &s->tokens);
+		const bool is_apart = s->tokens.n > 3 && is_text(&t[-3], "#") && is_text(&t[-2], "define") &&
+			s->text[at] == '(' && t[-1].at + strlen(t[-1].text) < at; /* in "#define F (x)", not "#define F(x)" */
+		*t = (Token){is_apart ? "( " : arena_strndup(&r->g->arena, s->text + at, stop - at), at,
+			clang_getTokenKind(tokens[i]) == CXToken_Identifier, begins};
 		begins = false;
 	}
 	clang_disposeTokens(r->unit, tokens, n);
@@ -123,8 +116,6 @@ static int token_at(const Source *s, size_t offset) /* the first from there on *
 	}
 	return low;
 }
-
-static bool is_text(const Token *t, const char *text) { return strcmp(t->text, text) == 0; }
 
 /* Declarations ------------------------------------------------------------------------------------ */
 
@@ -602,16 +593,13 @@ static int by_text(const void *x, const void *y)
 	return strcmp((*(const Item *const *)x)->text, (*(const Item *const *)y)->text);
 }
 
-/* A token as it counts: blanks do where the preprocessor tells macros by them. */
-static const char *hashed_text(const Token *t) { return t->begins_body ? " (" : t->text; }
-
 static void write_text(Reach *r, Item *p)
 {
 	for (int i = 0; i < p->tokens.n; i++)
-		p->bytes += strlen(hashed_text(&p->tokens.at[i])) + 1;
+		p->bytes += strlen(p->tokens.at[i].text) + 1;
 	char *at = p->text = arena_alloc(&r->g->arena, p->bytes + 1);
 	for (int i = 0; i < p->tokens.n; i++) {
-		at = stpcpy(at, hashed_text(&p->tokens.at[i]));
+		at = stpcpy(at, p->tokens.at[i].text);
 		*at++ = '\n';
 	}
 	*at = 0;
@@ -632,7 +620,7 @@ static void hash_sources(const Reach *r, uint8_t sha256[32])
 			const bool begins = t->begins_line && *t->text == '#', parts = begins || (t->begins_line && is_directive);
 			is_directive = parts ? begins : is_directive;
 			sha256_add(&h, parts ? "\n" : " ", 1);
-			sha256_add(&h, hashed_text(t), strlen(hashed_text(t)));
+			sha256_add(&h, t->text, strlen(t->text));
 		}
 		sha256_add(&h, "", 1);
 	}
