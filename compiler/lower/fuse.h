@@ -68,8 +68,7 @@ void bind_weight(Fuser *f, LOp *op, const char *name, const GraphOp *linear);
 void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dtype dtype, int n_dims,
 	const int64_t *shape);
 
-/* What templates take. The target's templates for an op, one after the other: after `last`, NULL at first. NULL = there
- * are no more. */
+/* The target's templates for an op: the next one after `last`, NULL at first and at the end. And what they take. */
 const KernelTemplate *next_template(const Fuser *f, OpKind op, const KernelTemplate *last);
 bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype);
 bool takes_field(const KernelTemplate *t, const char *field);

@@ -17,8 +17,7 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
-/* Rows of a step that are multiplied as they come where the target has templates that take more of them in tiles: of
- * prompts, of answers, and of these by codes of 8 and of 4 bits. Without such templates all rows are. */
+/* As many rows come as they are, if tiles take more: of prompts, of answers, and of these by codes of 8 and 4 bits. */
 enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 24, FEW_BY_E4M3 = 16, FEW_BY_FOUR_BITS = 32 };
 
 /* The least rows of a step with which products of this phase, by weights of that dtype, take such rows; 0 = they never
@@ -65,10 +64,9 @@ static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *we
 static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Dtype dtype = weight_tensor(f, linear, "w")->dtype;
-	if (!has_enough(f, rows, dtype, product == OP_linear_logits))
-		return false;
+	const bool is_many = has_enough(f, rows, dtype, product == OP_linear_logits);
 	const KernelTemplate *t = NULL;
-	while ((t = next_template(f, product, t)))
+	while (is_many && (t = next_template(f, product, t)))
 		if (takes_field(t, "x_scale") == (rows == ROWS_E4M3) && takes_field(t, "x_block") == (rows == ROWS_E2M1) &&
 			(rows != ROWS_PLAIN || t->n_maps) && takes_scales(f, t, weights, linear) && takes_dtype(t, weights, dtype))
 			return true;
