@@ -16,6 +16,7 @@ typedef struct Ngrams {
 	int32_t *ends;       /* [max - min + 1, 2^bits] owned: for each n-gram of that length its last place: the index
 							after it, 0 = free. Open addressing */
 	int bits;            /* of the text's tables, which hold at most half of what they have room for */
+	size_t uncleared;    /* places of `ends`, the first ones, that may be another text's */
 	int indexed;         /* tokens whose n-grams are in the tables */
 	int before[PLAN_MAX_NGRAM + 1]; /* by length: where the last n-gram occurred before, as in ends; 0 = nowhere */
 	int worth;           /* drafts that counted in each step that had some, on average, times NGRAM_ONE; lately ones
@@ -23,14 +24,17 @@ typedef struct Ngrams {
 	bool has_drafts;     /* the step in flight has some */
 } Ngrams;
 
-/* For texts of at most `room` tokens. False: there is no memory. What was taken ngrams_close gives back. */
+/* For texts of at most `room` tokens. Memory of the host is reserved for them and used as texts grow. False: there is
+ * none. What was taken ngrams_close gives back. */
 bool ngrams_open(Ngrams *g, int min, int max, int room);
 void ngrams_close(Ngrams *g);
-/* A text of at most `most` tokens begins with tokens [n], n <= most <= room. */
-void ngrams_start(Ngrams *g, const int32_t *tokens, int n, int most);
+/* A text begins with tokens [n], n <= room, which are copied. */
+void ngrams_start(Ngrams *g, const int32_t *tokens, int n);
+/* Its next token; none after room. */
 void ngrams_push(Ngrams *g, int32_t token);
-/* Enters at most `work` tokens into the tables; then n drafts for after the last token, if its n-gram was there before
- * and all are entered. Past the text's end its own drafts go on, as in a text that repeats itself. */
+/* Looks at most at `work` tokens, or clears as much: then true with n drafts for after the last token, if all tokens
+ * are looked at and its n-gram was there before. Past the text's end its own drafts go on, as in a text that repeats
+ * itself. */
 bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int work);
 /* Drafts that a step read: `accepted` of them counted. Drafts that no step read: they become worth a little more, so
  * that they are tried again. */
