@@ -36,8 +36,6 @@ static const char *of_target(const AtlasPlan *plan, const char *what, const char
 	return value ? value : "";
 }
 
-static bool is_invariant(const AtlasPlan *plan) { return strcmp(option_of(plan, ORDER_OPTION), "true") == 0; }
-
 static void print_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
 	for (int i = 0; i < info->n_targets; i++) {
@@ -143,13 +141,14 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	else
 		json_quoted(stdout, why);
 	const Graph *g = &plan->artifact.graph;
+	const bool is_invariant = order_is_invariant(&plan->artifact);
 	printf(", \"drafter\": %s, \"ngram\": [%d, %d], \"ladder\": [", g->ngram_max ? "\"ngram\"" : g->verify_rows
 		? "\"mtp\"" : "null", g->ngram_min, g->ngram_max);
 	for (int i = 0; i < g->n_ladder; i++)
 		printf("%s[%d, %d]", i ? ", " : "", g->ladder[i].slots, g->ladder[i].rows);
 	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"mixed\": %s, \"drawable\": %d, "
-		"\"tokens\": %d}\n", info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false",
-		is_invariant(plan) ? "false" : "true", info->n_drawable, info->n_tokens);
+		"\"tokens\": %d}\n", info->verify_rows, info->prompt_grid, is_invariant ? "true" : "false",
+		is_invariant ? "false" : "true", info->n_drawable, info->n_tokens);
 }
 
 static void print_drafts(const Graph *g)
@@ -193,8 +192,8 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	if (info->n_targets)
 		printf("buckets      prefill %s, decode %s; %s a text has the same bits alone and with others\n",
 			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"),
-			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
-	if (info->n_targets && !is_invariant(plan))
+			order_is_invariant(&plan->artifact) ? "invariant: in all of them" : "in equal buckets");
+	if (info->n_targets && !order_is_invariant(&plan->artifact))
 		printf("mixed steps  atlas serve may read prompts and answers in one; last bits of answers then follow load\n");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
