@@ -228,7 +228,8 @@ typedef enum AtlasSpeculate {
 typedef enum AtlasMixed {
 	ATLAS_MIXED_AUTO = 0, /* with max_gap, where nothing is against it */
 	ATLAS_MIXED_OFF = 1,  /* a step is of prompts or of answers */
-	ATLAS_MIXED_ON = 2    /* ATLAS_UNSUPPORTED where the plan is invariant, or drafts are used */
+	ATLAS_MIXED_ON = 2    /* ATLAS_UNSUPPORTED where the plan is invariant, drafts are used, or no prefill
+							 bucket has more rows than prompt_grid */
 } AtlasMixed;
 
 typedef struct AtlasSessionOptions {

@@ -96,20 +96,21 @@ static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError 
 /* What keeps mixed steps out, or NULL. */
 static const char *against_mixed(const AtlasSession *s)
 {
-	const char *invariant = artifact_option(&s->plan->artifact, ORDER_OPTION);
-	if (invariant && strcmp(invariant, "true") == 0)
+	if (order_is_invariant(&s->plan->artifact))
 		return "the plan has [numerics] invariant = true, and its prompts and answers have kernels of two orders";
 	if (s->step_tokens > 1)
 		return "a row that is mixed in has no drafts; speculate = off goes with it";
+	if (!session_has_room(s, 1))
+		return "the largest prefill bucket has no row for an answer besides prompt_grid rows of a prompt";
 	return NULL;
 }
 
-static AtlasStatus begin_mixing(AtlasSession *s, const AtlasSessionOptions *o, AtlasError *error)
+AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error)
 {
-	const char *against = against_mixed(s);
-	if (o->mixed == ATLAS_MIXED_ON && against)
+	const char *against = against_mixed(session);
+	if (mixed == ATLAS_MIXED_ON && against)
 		return error_set(error, ATLAS_UNSUPPORTED, "mixed = on: %s", against);
-	s->mixes = !against && (o->mixed == ATLAS_MIXED_ON || (o->mixed == ATLAS_MIXED_AUTO && o->max_gap > 0));
+	session->mixes = !against && (mixed == ATLAS_MIXED_ON || (mixed == ATLAS_MIXED_AUTO && session->max_gap > 0));
 	return ATLAS_OK;
 }
 
@@ -127,8 +128,6 @@ void session_max_gap(AtlasSession *session, int rows, int each)
 	session->max_gap = rows;
 	session->max_gap_each = each;
 }
-
-void session_mix(AtlasSession *session, bool on) { session->mixes = on; }
 
 void session_prescribe(AtlasSession *session, const double *shares)
 {
@@ -185,14 +184,15 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
 	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
-	s = s == ATLAS_OK ? begin_mixing(*session, &o, error) : s;
-	if (s != ATLAS_OK) {
-		atlas_session_close(*session);
-		*session = NULL;
-		return s;
+	if (s == ATLAS_OK) {
+		session_max_gap(*session, o.max_gap, o.max_gap_each);
+		s = session_mix(*session, o.mixed, error);
 	}
-	session_max_gap(*session, o.max_gap, o.max_gap_each);
-	return ATLAS_OK;
+	if (s == ATLAS_OK)
+		return s;
+	atlas_session_close(*session);
+	*session = NULL;
+	return s;
 }
 
 AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
@@ -267,7 +267,7 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
 		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
-		.mixed = session->mixes && session->step_tokens == 1};
+		.mixed = session_mixes(session)};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

@@ -25,8 +25,8 @@ void session_force_rows(AtlasSession *session, int each);
 /* AtlasSessionOptions.max_gap and max_gap_each, for sessions on a device of a test's own. */
 void session_max_gap(AtlasSession *session, int rows, int each);
 
-/* Are steps mixed from here on? For sessions on a device of a test's own. */
-void session_mix(AtlasSession *session, bool on);
+/* AtlasSessionOptions.mixed from here on, by the max_gap that is set. ATLAS_UNSUPPORTED: on, and it cannot be. */
+AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error);
 
 /* For tests: how many positions beyond the next step sequences take pages as needed for; else 256. */
 void session_grow_by(AtlasSession *session, int positions);

@@ -146,6 +146,13 @@ bool session_can_run(const AtlasSession *s, const Sequence *q);
 
 /* session_prompts.c */
 
+/* Has a step of prompts room for a cell of one besides these rows of answers? */
+static inline bool session_has_room(const AtlasSession *s, int answers)
+{
+	return answers + s->graph->prompt_grid <= s->device->limits.prefill_rows;
+}
+/* Are steps mixed? */
+static inline bool session_mixes(const AtlasSession *s) { return s->mixes && s->step_tokens == 1; }
 /* The waiting slot that comes first of those with a ticket above `after`, or -1. */
 int session_next_waiting(const AtlasSession *s, int64_t after);
 /* Of the `left` tokens of a prompt, those of a step with `room` free rows: all, or whole cells of the grid on

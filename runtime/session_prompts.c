@@ -51,9 +51,8 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 /* Of the next step of prompts, rows of answers: one for each sequence that runs, or none. */
 static int rows_of_answers(const AtlasSession *s)
 {
-	const StepLimits *limits = &s->device->limits;
-	const int n = s->mixes && s->step_tokens == 1 ? session_n_running(s) : 0;
-	return n + s->graph->prompt_grid <= limits->prefill_rows && n < limits->prefill_outs ? n : 0;
+	const int n = session_mixes(s) ? session_n_running(s) : 0;
+	return session_has_room(s, n) && n < s->device->limits.prefill_outs ? n : 0;
 }
 
 /* Most rows of the next step of prompts, `answers` among them: those of the largest bucket or, where sequences run, the

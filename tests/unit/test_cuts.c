@@ -215,7 +215,14 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
 	session_max_gap(s, d->max_gap, d->max_gap_each);
-	session_mix(s, d->mixes);
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	const bool has_room = d->base.limits.prefill_rows > d->graph->prompt_grid; /* for a row besides a cell */
+	const AtlasStatus status = session_mix(s, d->mixes ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error);
+	assert_int_equal(status, d->mixes && !has_room ? ATLAS_UNSUPPORTED : ATLAS_OK);
+	assert_true(status == ATLAS_OK || strstr(error.text, "mixed = on: the largest prefill bucket has no row for an "));
+	d->mixes &= has_room;
+	assert_int_equal(atlas_session_info(s, &info), ATLAS_OK);
+	assert_int_equal(info.mixed, d->mixes);
 	while (steps++ < 30 || atlas_active(s)) {
 		if (steps < 30 && below(random, 3))
 			start_one(s, d, &greedy, random, &arrived);
