@@ -441,10 +441,11 @@ typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
 
 /* The same among other sequences: tokens [n] are copied and wait in a slot; calls of atlas_step read them in their
- * turn among prompts and call fn, which must call no function of the session. Where max_gap is set and answers run,
- * such a step reads one cell of prompt_grid, since the host reads a row of scores for each token. At its end there is
- * one event of the slot: token -1, logprob NaN, and ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are
- * those of atlas_request_start; memory for a step's scores is taken here. */
+ * turn among prompts and call fn, which must call no function of the session. No step of them is mixed. Where max_gap
+ * is set or steps are mixed, and answers run, one reads a cell of prompt_grid, since the host reads a row of scores for
+ * each token, and a step of answers follows. At its end there is one event of the slot: token -1, logprob NaN, and
+ * ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are those of atlas_request_start; memory for a step's
+ * scores is taken here. */
 AtlasStatus atlas_score_start(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx,
 	int *slot);
 

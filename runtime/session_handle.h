@@ -100,7 +100,7 @@ struct AtlasSession {
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	int max_gap_each;     /* the same for each sequence that runs, if that is more */
 	bool mixes;           /* a step of prompts has a row for each sequence that runs, too */
-	bool is_answers_turn; /* the last step was of prompts alone, and max_gap is set */
+	bool is_answers_turn; /* the last step was of prompts or scores alone, and turns are taken */
 	Tops tops;
 	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
 	int last_bucket;
@@ -153,6 +153,8 @@ static inline bool session_has_room(const AtlasSession *s, int answers)
 }
 /* Are steps mixed? */
 static inline bool session_mixes(const AtlasSession *s) { return s->mixes && s->step_tokens == 1; }
+/* Does a step of answers follow one of prompts or scores alone, and is one that scores short while answers run? */
+static inline bool session_takes_turns(const AtlasSession *s) { return s->max_gap > 0 || session_mixes(s); }
 /* The waiting slot that comes first of those with a ticket above `after`, or -1. */
 int session_next_waiting(const AtlasSession *s, int64_t after);
 /* Of the `left` tokens of a prompt, those of a step with `room` free rows: all, or whole cells of the grid on

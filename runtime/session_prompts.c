@@ -124,7 +124,7 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 		return status;
 	const int first = session_next_waiting(s, -1);
 	const int answers = s->slots[first].score ? 0 : rows_of_answers(s);
-	s->is_answers_turn = s->max_gap > 0 && !answers;
+	s->is_answers_turn = session_takes_turns(s) && !answers;
 	if (s->slots[first].score)
 		return session_step_scores(s, first, events, n);
 	StepSize size = {.phase = PREFILL};

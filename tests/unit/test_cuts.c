@@ -26,7 +26,7 @@ typedef struct CutDevice {
 	int max_gap, max_gap_each; /* of the session */
 	bool mixes;
 	bool has_read;     /* the step before was of prompts alone */
-	long n_turns;      /* steps of prompts alone while answers ran, of sessions with max_gap */
+	long n_turns;      /* steps of prompts alone while answers ran, of sessions that take turns */
 	long n_mixed;      /* steps of both */
 	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
@@ -107,7 +107,7 @@ static void read_prompts(CutDevice *d, const StepSize *size)
 	int rows = read_answers(d, answers), outs = rows;
 	int64_t last = -1;
 	assert_in_range(size->rows, answers + 1, most);
-	if (d->max_gap && n_before && !answers) {
+	if ((d->max_gap || d->mixes) && n_before && !answers) {
 		assert_false(d->has_read); /* none that runs waits for more than one */
 		d->n_turns++;
 	}
