@@ -14,19 +14,19 @@
 
 typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
 
-/* What the device gets when a sequence enters its slot. */
-typedef struct Entry {
+/* What the device gets before the first step of a slot's sequence, by a step of phase ACQUIRE. */
+typedef struct SlotInputs {
 	float sampling[8];
 	int32_t limits[8];
 	int n_rules;
 	int32_t rules[]; /* [n_rules, PLAN_RULE_WORDS] */
-} Entry;
+} SlotInputs;
 
 typedef struct Sequence {
 	SequenceState state;
 	int64_t ticket;       /* order of arrival */
 	int32_t *tokens;      /* [n] the prompt, owned while WAITING */
-	Entry *entry;         /* owned, until the device has it; NULL = it has */
+	SlotInputs *inputs;   /* owned, until the device has them; NULL = it has */
 	int n, read;          /* tokens of the prompt; of them on the device */
 	int made, max_new;    /* tokens of the answer; most of them */
 	int32_t token;        /* the last of the answer, while RUNNING */
@@ -132,8 +132,8 @@ AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t
 
 /* A free slot with pages for its positions, or as needed. */
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot);
-/* Before a step of such slots: the device has what they begin with. Waits for what is in flight. */
-AtlasStatus session_enter(AtlasSession *s);
+/* Before a step of such slots: the device has their inputs. Waits for what is in flight. */
+AtlasStatus session_begin_slots(AtlasSession *s);
 void session_free_slot(AtlasSession *s, int slot);
 /* Before a step, while no result is in flight: each sequence that has answers to come gets pages for a step, for which
  * younger ones are set aside, and those that were set aside come back, as far as there are pages. */

@@ -119,7 +119,7 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 {
 	AtlasStatus status = s->has_strays ? session_wait(s) : ATLAS_OK;
 	if (status == ATLAS_OK)
-		status = session_enter(s);
+		status = session_begin_slots(s);
 	if (status != ATLAS_OK)
 		return status;
 	const int first = session_next_waiting(s, -1);

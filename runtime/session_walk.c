@@ -118,7 +118,7 @@ AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionL
 	if (status != ATLAS_OK)
 		return status;
 	Walk w = {.tokens = tokens, .n = n, .slot = slot, .layer = layer, .score = score, .ctx = ctx};
-	status = session_enter(s);
+	status = session_begin_slots(s);
 	if (status == ATLAS_OK)
 		status = walk_chunks(s, &w);
 	session_free_slot(s, slot);
