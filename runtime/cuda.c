@@ -793,7 +793,7 @@ static AtlasStatus find_io(Cuda *c)
 	StepIo *io = &c->base.io;
 	const Graph *g = &c->artifact->graph;
 	const StepLimits *l = &c->base.limits;
-	const int64_t most = (int64_t)l->decode_rows * (l->verify_rows ? l->verify_rows : 1); /* of a flight's step */
+	const int64_t most = (int64_t)l->decode_rows * (g->verify_rows ? g->verify_rows : 1); /* of a flight's step */
 	int64_t rows = l->prefill_rows > most ? l->prefill_rows : most;
 	const int64_t outs = most_outs(c);
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
@@ -854,8 +854,6 @@ static void set_limits(Cuda *c)
 			l->prefill_rows = p->rows, l->prefill_outs = p->outs;
 		if (p->kind == DECODE)
 			l->decode_rows = p->rows;
-		if (p->kind == VERIFY)
-			l->verify_rows = c->artifact->graph.verify_rows;
 	}
 }
 

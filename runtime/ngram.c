@@ -85,11 +85,11 @@ static int index_ngram(Ngrams *g, int length, int end)
 	return 0;
 }
 
-bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int work)
+bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int *work)
 {
 	if (bits_for(g->n) > g->bits)
 		begin_tables(g);
-	for (; g->indexed < g->n && work > 0; work--) {
+	for (; g->indexed < g->n && *work > 0; --*work) {
 		if (g->uncleared > 0) {
 			const size_t some = g->uncleared < CLEARED_AT_ONCE ? g->uncleared : CLEARED_AT_ONCE;
 			g->uncleared -= some;
@@ -106,6 +106,20 @@ bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int work)
 	for (int i = 0; i < n && at; i++)
 		drafts[i] = at + i < g->n ? g->tokens[at + i] : drafts[at + i - g->n];
 	return at;
+}
+
+void ngrams_draft_all(Ngrams *all, const int *slots, int n_slots, int32_t *drafts, int stride, int n, int work)
+{
+	const int equal = n_slots ? work / n_slots : 0;
+	for (int i = 0; i < 2 * n_slots; i++) { /* twice: what the ones with little to do leave is for the others */
+		const int slot = slots[i % n_slots];
+		int share = i < n_slots ? equal : work;
+		if (slot < 0)
+			continue;
+		work -= share;
+		all[slot].has_drafts = ngrams_draft(&all[slot], drafts + slot * stride, n, &share);
+		work += share;
+	}
 }
 
 void ngrams_note(Ngrams *g, int accepted) { g->worth += (NGRAM_ONE * accepted - g->worth) / 8; }

@@ -32,10 +32,14 @@ void ngrams_close(Ngrams *g);
 void ngrams_start(Ngrams *g, const int32_t *tokens, int n);
 /* Its next token; none after room. */
 void ngrams_push(Ngrams *g, int32_t token);
-/* Looks at most at `work` tokens, or clears as much: then true with n drafts for after the last token, if all tokens
- * are looked at and its n-gram was there before. Past the text's end its own drafts go on, as in a text that repeats
- * itself. */
-bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int work);
+/* Looks at most at *work tokens of those that it has not seen, or clears tables for as long, and takes what it did from
+ * *work. True: all tokens are looked at and the text's last n-gram was there before; then drafts [n] follow its last
+ * token. Past the text's end its own drafts go on, as in a text that repeats itself. */
+bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int *work);
+/* The same for the texts of a step: those of all [*] that slots [n_slots] name, where -1 names none. Sets has_drafts of
+ * each, and drafts [*, stride], a row for each slot; `work` is for all together, so that a step costs no more where
+ * many long prompts come at once. */
+void ngrams_draft_all(Ngrams *all, const int *slots, int n_slots, int32_t *drafts, int stride, int n, int work);
 /* Drafts that a step read: `accepted` of them counted. Drafts that no step read: they become worth a little more, so
  * that they are tried again. */
 void ngrams_note(Ngrams *g, int accepted);

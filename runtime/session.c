@@ -81,18 +81,6 @@ static AtlasStatus check_speculate(const AtlasPlan *plan, int speculate, AtlasEr
 	return ATLAS_OK;
 }
 
-/* From here on steps of flights draft and verify, unless they shall not. */
-static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError *error)
-{
-	if (speculate == ATLAS_SPECULATE_OFF || !s->graph->verify_rows)
-		return ATLAS_OK;
-	if (s->device->limits.verify_rows != s->graph->verify_rows)
-		return error_set(error, ATLAS_UNSUPPORTED, "device %s knows no verify step; speculate = off decodes without",
-			s->device->ops->kind);
-	s->step_tokens = s->graph->verify_rows;
-	return ATLAS_OK;
-}
-
 /* What keeps mixed steps out, or NULL. */
 static const char *against_mixed(const AtlasSession *s)
 {
@@ -116,7 +104,7 @@ AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error)
 
 void session_speculate(AtlasSession *session, bool on)
 {
-	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
+	session->step_tokens = on && session->graph->verify_rows ? session->graph->verify_rows : 1;
 }
 
 void session_force_rows(AtlasSession *session, int each) { session->forced_rows = each; }
@@ -183,8 +171,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	}
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
-	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
 	if (s == ATLAS_OK) {
+		session_speculate(*session, o.speculate != ATLAS_SPECULATE_OFF);
 		session_max_gap(*session, o.max_gap, o.max_gap_each);
 		s = session_mix(*session, o.mixed, error);
 	}

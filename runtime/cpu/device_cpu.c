@@ -180,7 +180,7 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 			status = execute(d, size, NULL, NULL);
 	}
 	base->bucket = size->phase == PREFILL ? base->limits.prefill_rows
-		: base->limits.decode_rows * (size->phase == VERIFY ? base->limits.verify_rows : 1);
+		: base->limits.decode_rows * (size->phase == VERIFY ? d->graph->verify_rows : 1);
 	base->waited += seconds_now() - began;
 	return status;
 }
@@ -502,7 +502,7 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 		.target = "",
 		.name = "reference device, float32",
 		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots,
-			.verify_rows = d->graph->verify_rows, .ahead = 1, .row = 1}};
+			.ahead = 1, .row = 1}};
 	AtlasStatus status = fill(d, config, error);
 	if (status != ATLAS_OK)
 		cpu_close(&d->base);

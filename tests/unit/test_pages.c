@@ -222,7 +222,7 @@ static void begin(PageDevice *d, const Graph *g, int rows, uint64_t *random)
 		.row_next = d->row[3], .out_row = d->out_row, .n_out_rows = MAX_ROWS, .seg = d->seg, .acquire = d->acquire,
 		.new_sampling = d->sampling, .new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
 	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = 1 + below(random, SLOTS), .decode_rows = SLOTS,
-		.verify_rows = g->verify_rows, .ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
+		.ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
 }
 
 typedef struct Load {
