@@ -215,25 +215,12 @@ void atlas_session_close(AtlasSession *session)
 const char *atlas_session_error(const AtlasSession *session) { return session ? session->error.text : ""; }
 Device *session_device(AtlasSession *session) { return session->device; }
 
-static int count_state(const AtlasSession *s, SequenceState state)
-{
-	int n = 0;
-	for (int i = 0; i < s->graph->slots; i++)
-		n += s->slots[i].state == state;
-	return n;
-}
-
-static int count_aside(const AtlasSession *s)
-{
-	int n = 0;
-	for (int i = 0; i < s->graph->slots; i++)
-		n += s->slots[i].is_aside;
-	return n;
-}
-
 int atlas_active(const AtlasSession *session)
 {
-	return session ? session->graph->slots - count_state(session, FREE) : 0;
+	int n = 0;
+	for (int i = 0; session && i < session->graph->slots; i++)
+		n += session->slots[i].state != FREE;
+	return n;
 }
 
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info)
@@ -241,21 +228,23 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 	if (!session || !info)
 		return ATLAS_ARGUMENT;
 	const Device *d = session->device;
-	int score = d->limits.prefill_outs;
+	const int score = d->limits.prefill_outs, slots = session->graph->slots;
 	AtlasSessionInfo all = {
 		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
-		.target = d->target, .device_bytes = d->bytes, .free_slots = count_state(session, FREE),
+		.target = d->target, .device_bytes = d->bytes, .free_slots = slots - atlas_active(session),
 		.free_pages = session->n_free_pages, .prefill_rows = d->limits.prefill_rows,
 		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows,
 		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
 		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
 		.weights_seconds = d->times.weights, .step_tokens = session->step_tokens,
 		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted,
-		.pages = session->graph->pages, .page_tokens = session->graph->page, .aside = count_aside(session),
+		.pages = session->graph->pages, .page_tokens = session->graph->page,
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
 		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
 		.mixed = session_mixes(session)};
+	for (int i = 0; i < slots; i++)
+		all.aside += session->slots[i].is_aside;
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

@@ -109,10 +109,7 @@ static bool drafts_here(const AtlasSession *s) { return s->ngrams && s->step_tok
 /* Are drafts wanted where there are none, since which ones count is prescribed, or how many rows there are? */
 static bool is_measured(const AtlasSession *s)
 {
-	bool any = s->forced_rows > 0;
-	for (int i = 0; i < PLAN_MAX_VERIFY - 1; i++)
-		any |= s->shares[i] > 0;
-	return any;
+	return s->forced_rows || s->shares[0] || s->shares[1] || s->shares[2];
 }
 
 /* Drafts for each slot of the flight, as the next step's inputs; returns whether they are worth a step with these rows:
