@@ -358,15 +358,16 @@ typedef struct AtlasRequest {
  * later step tries again, and cancelling a sequence helps. Both ways wait for the device and for a copy (64 positions
  * of an 8B model with caches in bf16 are 8 MiB). What has its pages for life is never set aside. */
 
-/* Reserves a slot and the KV pages of the whole sequence, or those it begins with, resets the slot's state on the
- * device, and queues the prompt.
+/* Reserves a slot and the KV pages of the whole sequence, or those it begins with, and queues the prompt. The device is
+ * asked for nothing and steps in flight go on, so it does not block: the atlas_step that first reads of the prompt waits
+ * for them, resets the slot's state there, and has the status of what fails.
  *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
  *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
+ *   ATLAS_NO_MEMORY of the host
  * The session's sentence names the member and its value. On success *slot (0 <= slot < slots) names the sequence.
- * Blocks for the steps in flight and one short launch; their tokens are handed out by atlas_step before any of the
- * new sequence. */
+ * Tokens of the steps in flight are handed out before any of the new sequence. */
 AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *request, int *slot);
 
 /* The same with these members alone; n and max_new as n_tokens and max_new there. */
@@ -398,7 +399,8 @@ typedef struct AtlasEvent {
  * while a long prompt is not read to its end, and when no sequence is left). cap must be at least the plan's slots
  * times step_tokens. Blocks until the tokens are there. A sequence that is cancelled while these events are looked
  * at may have more of them, which are to be passed over; if one of them ends it, its slot is free already.
- * ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
+ * ATLAS_NO_MEMORY: see pages as needed; the session has not failed. Any other but ATLAS_ARGUMENT is a fault of the
+ * device, of what sequences are started with as well. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 typedef struct AtlasTop {
