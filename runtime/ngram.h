@@ -7,10 +7,10 @@
 
 #include "artifacts/plan.h"
 
-enum { NGRAM_ONE = 256 };
+enum { NGRAM_ONE = 256 /* of `worth`: a draft */ };
 
 typedef struct Ngrams {
-	int min, max;        /* tokens of the n-grams that are looked for */
+	int min, max;        /* tokens of the n-grams that are looked for: 1 to PLAN_MAX_NGRAM */
 	int room, n;         /* tokens that there is room for; of the text so far, prompt and answer */
 	int32_t *tokens;     /* [room] owned */
 	int32_t *ends;       /* [max - min + 1, 2^bits] owned: for each n-gram of that length its last place: the index
@@ -25,10 +25,10 @@ typedef struct Ngrams {
 } Ngrams;
 
 /* For texts of at most `room` tokens. Memory of the host is reserved for them and used as texts grow. False: there is
- * none. What was taken ngrams_close gives back. */
+ * not enough. ngrams_close gives back what was taken, then as well. No other function takes memory or can fail. */
 bool ngrams_open(Ngrams *g, int min, int max, int room);
 void ngrams_close(Ngrams *g);
-/* A text begins with tokens [n], n <= room, which are copied. */
+/* A text begins with tokens [n], n <= room, which are copied; the one before is forgotten. */
 void ngrams_start(Ngrams *g, const int32_t *tokens, int n);
 /* Its next token; none after room. */
 void ngrams_push(Ngrams *g, int32_t token);
@@ -40,9 +40,9 @@ bool ngrams_draft(Ngrams *g, int32_t *drafts, int n, int *work);
  * each, and drafts [*, stride], a row for each slot; `work` is for all together, so that a step costs no more where
  * many long prompts come at once. */
 void ngrams_draft_all(Ngrams *all, const int *slots, int n_slots, int32_t *drafts, int stride, int n, int work);
-/* Drafts that a step read: `accepted` of them counted. Drafts that no step read: they become worth a little more, so
- * that they are tried again. */
+/* A step read the drafts: `accepted` of them counted, 0 or more. */
 void ngrams_note(Ngrams *g, int accepted);
+/* There were drafts, but no step read them: they become worth a little more, so that they are tried again. */
 void ngrams_pass(Ngrams *g);
 
 #endif
