@@ -308,7 +308,7 @@ static AtlasStatus build_graphs(Cuda *c)
 		const Phase *p = &c->plan->phases[i];
 		if (p->kind == PROBE || p->kind == DRAFT)
 			continue;
-		if (p->kind == VERIFY && p->each > 1 && !c->artifact->graph.ngram_max && draft_of(c, i) < 0)
+		if (p->kind == VERIFY && p->each > 1 && head_drafts(&c->artifact->graph) && draft_of(c, i) < 0)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "verify[%d] has no drafts before it", p->rows);
 		TRY(build_graph(c, i, 1, &c->graphs[i]));
 		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
@@ -779,7 +779,7 @@ static AtlasStatus find_io(Cuda *c)
 	const int64_t outs = most_outs(c);
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
-		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows && !g->ngram_max ? rows : 0},
+		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, head_drafts(g) ? rows : 0},
 		{"slot_draft", &io->slot_draft, g->ngram_max ? (int64_t)g->slots * (g->verify_rows - 1) : 0},
 		{"out_row", &io->out_row, outs},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},

@@ -150,9 +150,9 @@ static bool is_ngram(OptionReading *r)
 	const char *word;
 	if (!v || !want_string(r->d, A0303, option_table[SPECULATE_DRAFTER].key, v, &word))
 		return false;
-	if (strcmp(word, "ngram") != 0 && strcmp(word, "mtp") != 0)
+	if (strcmp(word, DRAFTER_NGRAM) != 0 && strcmp(word, DRAFTER_HEAD) != 0)
 		fail_at(r->d, A0303, v->at, "%s: expected \"mtp\" or \"ngram\"", named(r, SPECULATE_DRAFTER, v));
-	return strcmp(word, "ngram") == 0;
+	return strcmp(word, DRAFTER_NGRAM) == 0;
 }
 
 /* What in the file asks for the family's head. */

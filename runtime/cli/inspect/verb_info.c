@@ -142,8 +142,9 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		json_quoted(stdout, why);
 	const Graph *g = &plan->artifact.graph;
 	const bool is_invariant = order_is_invariant(&plan->artifact);
-	printf(", \"drafter\": %s, \"ngram\": [%d, %d], \"ladder\": [", g->ngram_max ? "\"ngram\"" : g->verify_rows
-		? "\"mtp\"" : "null", g->ngram_min, g->ngram_max);
+	const char *drafter = drafter_of(g), *quote = drafter ? "\"" : "";
+	printf(", \"drafter\": %s%s%s, \"ngram\": [%d, %d], \"ladder\": [", quote, drafter ? drafter : "null", quote,
+		g->ngram_min, g->ngram_max);
 	for (int i = 0; i < g->n_ladder; i++)
 		printf("%s[%d, %d]", i ? ", " : "", g->ladder[i].slots, g->ladder[i].rows);
 	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"mixed\": %s, \"drawable\": %d, "
@@ -154,7 +155,7 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 static void print_drafts(const Graph *g)
 {
 	const Rung *r = g->ladder;
-	printf("drafts       %s%d for each token, by ", g->ngram_max || g->n_ladder > 1 ? "up to " : "",
+	printf("drafts       %s%d for each token, by ", !head_drafts(g) || g->n_ladder > 1 ? "up to " : "",
 		g->verify_rows - 1);
 	if (g->ngram_max)
 		printf("n-grams of %d to %d tokens", g->ngram_min, g->ngram_max);
