@@ -105,8 +105,7 @@ int receipt_open(const Args *args, const AtlasPlan *plan, Watch *w, AtlasSession
 {
 	AtlasError error = {0};
 	AtlasSessionOptions options = {.struct_size = sizeof options, .device = "cuda",
-		.device_index = args->device_index, .speculate = cli_speculates(args)
-			? plan->artifact.graph.ngram_max ? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF};
+		.device_index = args->device_index, .speculate = cli_speculate(args)};
 	if (plan->by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
 	watch_start(w, target_of_device(args, plan)); /* NULL: the opening says what is wrong */
