@@ -23,7 +23,7 @@ void histogram_add(Histogram *h, double seconds)
 static double expected_seconds(const Artifact *a, int target, const Phase *p)
 {
 	const TargetPlan *t = &a->targets[target];
-	const double us = audit_expected_us(a, target, p);
+	const double us = audit_expected_us(a->ledger[target], p);
 	for (int i = 0; i < t->n_phases && p->kind == VERIFY; i++)
 		if (t->phases[i].kind == DRAFT && t->phases[i].each == p->each && t->phases[i].rows * p->each == p->rows)
 			return us * 1e-6 + expected_seconds(a, target, &t->phases[i]);
