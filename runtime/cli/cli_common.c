@@ -1,4 +1,5 @@
 /* cli_common.c - messages, opening, encoding and signals for the verbs. */
+#include "artifacts/json_put.h"
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
 #include "runtime/driver.h"
@@ -125,6 +126,14 @@ int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan *
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 {
 	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
+}
+
+void cli_json_or_null(FILE *out, const char *text)
+{
+	if (text && *text)
+		json_quoted(out, text);
+	else
+		fputs("null", out);
 }
 
 int cli_speculate_named(const char *word)
