@@ -284,9 +284,10 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	const char *step_phase;  /* "prefill": prompts were read, "mixed": and each answer had a token, "decode", "verify":
 								with drafts; NULL: there was none */
 	int step_rows;           /* tokens that it read; of "verify", as many of each sequence */
-	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that a step has */
+	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that such a step has */
 	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
 	int mixed;               /* 1: prompts and answers may be in one step (AtlasMixed) */
+	int step_each;           /* of the step above, if it was "verify": rows of each sequence; else 0 */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 
@@ -359,8 +360,8 @@ typedef struct AtlasRequest {
  * of an 8B model with caches in bf16 are 8 MiB). What has its pages for life is never set aside. */
 
 /* Reserves a slot and the KV pages of the whole sequence, or those it begins with, and queues the prompt. The device is
- * asked for nothing and steps in flight go on, so it does not block: the atlas_step that first reads of the prompt waits
- * for them, resets the slot's state there, and has the status of what fails.
+ * asked for nothing and steps in flight go on, so it does not block: the atlas_step that first reads of the prompt
+ * waits for them, resets the slot's state there, and has the status of what fails.
  *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
  *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab

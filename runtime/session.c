@@ -242,7 +242,7 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
 		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
-		.mixed = session_mixes(session)};
+		.step_each = session->last.each, .mixed = session_mixes(session)};
 	for (int i = 0; i < slots; i++)
 		all.aside += session->slots[i].is_aside;
 	if (info->struct_size < sizeof info->struct_size)

@@ -5,8 +5,8 @@
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
 
-/* A session on a device that is already open, which the session owns from here on, on failure too. Steps have no drafts,
- * no limit of a gap and are not mixed, until the functions below ask for it. ATLAS_NO_MEMORY: *session is NULL. */
+/* A session on a device that is already open, which the session owns from here on, on failure too. Steps have no
+ * drafts, no limit of a gap and are not mixed until functions below ask for it. ATLAS_NO_MEMORY: *session is NULL. */
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
@@ -26,7 +26,7 @@ void session_force_rows(AtlasSession *session, int each);
 /* AtlasSessionOptions.max_gap and max_gap_each, 0 or more rows of a step, from here on. */
 void session_max_gap(AtlasSession *session, int rows, int each);
 
-/* AtlasSessionOptions.mixed (AtlasMixed) from here on, by the max_gap and the drafts that are set. ATLAS_UNSUPPORTED: it
+/* AtlasSessionOptions.mixed (AtlasMixed) from here on, by the max_gap and drafts that are set. ATLAS_UNSUPPORTED: it
  * is ATLAS_MIXED_ON, and `error` says why it cannot be; nothing changes. */
 AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error);
 

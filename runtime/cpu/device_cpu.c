@@ -180,7 +180,7 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 			status = execute(d, size, NULL, NULL);
 	}
 	base->bucket = size->phase == PREFILL ? base->limits.prefill_rows
-		: base->limits.decode_rows * (size->phase == VERIFY ? d->graph->verify_rows : 1);
+		: base->limits.decode_rows * (size->phase == VERIFY ? size->each : 1);
 	base->waited += seconds_now() - began;
 	return status;
 }
