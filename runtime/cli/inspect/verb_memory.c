@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct Bucket { const Phase *phase; int64_t bytes; } Bucket; /* NULL: "opened"; bytes: measured after it */
-enum { MAX_BUCKETS = 64 };
+enum { MAX_BUCKETS = 128 };
 
 typedef struct Ledger {
 	const Args *args;
@@ -135,8 +135,8 @@ static void print_json(const Ledger *l)
 	fputs("},\n  \"buckets\": [", stdout);
 	for (int i = 0; i < l->n_buckets; i++) {
 		const Phase *of = l->buckets[i].phase;
-		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"bytes\": %lld}", i ? ", " : "",
-			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, (long long)l->buckets[i].bytes);
+		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"each\": %d, \"bytes\": %lld}", i ? ", " : "",
+			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, of ? of->each : 0, (long long)l->buckets[i].bytes);
 	}
 	puts("]}}");
 }
