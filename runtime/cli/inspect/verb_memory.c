@@ -103,11 +103,10 @@ static void print_text(const Ledger *l)
 	printf("  %-28s %16lld bytes of %lld, including other processes\n", "in use before",
 		(long long)(l->watch.total_bytes - l->watch.free_bytes[WATCH_CONTEXT]), (long long)l->watch.total_bytes);
 	puts("measured after each bucket:");
-	for (int i = 0; i < l->n_buckets; i++) {
+	for (int i = 0; i < l->n_buckets; i++)
 		printf("  %-28s %16lld bytes, %+lld\n", l->buckets[i].phase ? PHASE_LABEL(l->buckets[i].phase) : "opened",
 			(long long)l->buckets[i].bytes,
 			(long long)(l->buckets[i].bytes - l->predicted));
-	}
 	printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)l->peak / (1 << 20),
 		(double)l->predicted / (1 << 20), is_within(l) ? "within" : "further apart than", (double)bar(l) / (1 << 20));
 }
