@@ -41,12 +41,18 @@
  *   zero       what codes of u4 are worth less               draft head  the model's, rows of it or a copy in codes
  *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
- *   draft      a token that the drafting head proposes;      version    slot state after one row of a verify step;
- *              the phase that makes them                                the slot's version is that of its last token
+ *   draft      a token proposed for after a slot's last;     version    slot state after one row of a verify step;
+ *              the phase in which a head makes them                     the slot's version is that of its last token
  *   turn       pairs of a head's elements by a position      rotate    q and k of a head, by the Hadamard matrix
  *   grid       of positions at which a prompt may be cut     cell      between two of them: read in one step
  *   verify     the phase that reads a slot's last token      accept     a draft is accepted where it is the token that
- *              and its drafts, verify_rows of them                      the step draws in its place
+ *              and its drafts                                           the step draws in its place
+ *   each       rows of a slot in a step of draft or          ladder     each by the slots of a step; a rung of it:
+ *              verify: 3 in verify[4x3], of 4 slots                     up to that many slots, that many rows
+ *   n-gram     some tokens in a row; a text's last one       mixed step  a step of phase prefill with a row for each
+ *              that was there before gives drafts                       answer besides, whose next token it makes
+ *   gap        between two tokens of an answer; max_gap:     chunk      the cells of prompts that one step reads
+ *              rows that a step may read in it
  *
  * References between objects are indices into arrays of the level, never pointers.
  */

@@ -948,7 +948,7 @@ void fuse(Compile *c)
 				o->prefill[k] < o->slots ? o->prefill[k] : o->slots, 0);
 		for (int k = 0; k < o->n_decode; k++)
 			lower_phase(c, work, DECODE, o->decode[k], o->decode[k], 0);
-		for (int each = 2; each <= c->graph.verify_rows && !c->graph.ngram_max; each++)
+		for (int each = 2; each <= c->graph.verify_rows && head_drafts(&c->graph); each++)
 			for (int k = 0; k < o->n_decode; k++)
 				if (fuse_has_step(c, k, each))
 					lower_phase(c, work, DRAFT, o->decode[k], o->decode[k], each);

@@ -147,11 +147,11 @@ static void read_ngram(OptionReading *r, const Value *drafter)
 static bool read_drafter(OptionReading *r, bool *is_ngram)
 {
 	const Value *v = r->user[SPECULATE_DRAFTER];
-	const char *word = "mtp";
+	const char *word = DRAFTER_HEAD;
 	if (v && !want_string(r->d, A0303, option_table[SPECULATE_DRAFTER].key, v, &word))
 		return false;
-	*is_ngram = strcmp(word, "ngram") == 0;
-	return *is_ngram || strcmp(word, "mtp") == 0 ||
+	*is_ngram = strcmp(word, DRAFTER_NGRAM) == 0;
+	return *is_ngram || strcmp(word, DRAFTER_HEAD) == 0 ||
 		fail_at(r->d, A0303, v->at, "%s: expected \"mtp\" or \"ngram\"", named(r, SPECULATE_DRAFTER, v));
 }
 

@@ -112,6 +112,9 @@ AtlasDevice *cli_start_device(const Args *args);
 /* 0, or the exit code after the failure was printed. `device` overrides args->device when not NULL, `started` may be
  * NULL. */
 bool cli_speculates(const Args *args); /* --speculate asks for drafts */
+void cli_json_or_null(FILE *out, const char *text); /* null of NULL and of "" */
+int cli_speculate(const Args *args);   /* what it asks for: AtlasSpeculate */
+int cli_speculate_named(const char *word); /* AtlasSpeculate; -1 = no word of --speculate */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
 /* The card whose times chose the kernels of a target, where the GPU of that name is another one; else NULL. */

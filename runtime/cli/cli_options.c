@@ -443,7 +443,7 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		args->device = text;
 		return true;
 	case SPECULATE:
-		if (strcmp(text, "mtp") != 0 && strcmp(text, "ngram") != 0 && strcmp(text, "off") != 0)
+		if (cli_speculate_named(text) < 0)
 			return wrong(o, args, text, "mtp, ngram or off");
 		args->speculate = text;
 		return true;

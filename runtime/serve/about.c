@@ -79,36 +79,33 @@ static void put_buckets(const Server *s, PhaseKind kind, FILE *out)
 			}
 }
 
+/* Of the plan, but for `mixed`: what the session does. */
 void about_plan(Server *s, Conn *conn, HttpReader *r)
 {
+	const Graph *g = &s->limits.plan->artifact.graph;
 	FILE *out = out_begin(&s->out);
 	const char *certificate = s->options->certificate;
 	fputs("{\"root\":\"", out);
 	hex_put(out, s->info.root_hash, 32);
 	fprintf(out, "\",\"system_fingerprint\":\"%s\",\"signers\":[", s->fingerprint);
 	put_signers(s, out);
-	fputs("],\"certificate\":", out);
-	if (certificate) {
-		fprintf(out, "{\"holds\":%s,\"reason\":", *certificate ? "false" : "true");
-		if (*certificate)
-			json_quoted(out, certificate);
-		else
-			fputs("null", out);
-		fputc('}', out);
-	} else {
-		fputs("null", out);
-	}
-	fprintf(out, ",\"receipt_sha256\":%s%s%s,\"family\":", s->options->receipt_sha256 ? "\"" : "",
-		s->options->receipt_sha256 ? s->options->receipt_sha256 : "null", s->options->receipt_sha256 ? "\"" : "");
-	json_quoted(out, s->info.family);
-	fputs(",\"target\":", out);
-	json_quoted(out, s->target);
+	fputc(']', out);
+	if (certificate)
+		fprintf(out, ",\"certificate\":{\"holds\":%s", *certificate ? "false" : "true");
+	api_put_or_null(out, certificate ? "reason" : "certificate", certificate && *certificate ? certificate : NULL);
+	fputs(certificate ? "}" : "", out);
+	api_put_or_null(out, "receipt_sha256", s->options->receipt_sha256);
+	api_put_or_null(out, "drafter", drafter_of(g));
+	fputs(",\"ladder\":[", out);
+	for (int i = 0; i < g->n_ladder; i++)
+		fprintf(out, "%s[%d,%d]", i ? "," : "", g->ladder[i].slots, g->ladder[i].rows);
+	fprintf(out, "],\"mixed\":%s,", s->metrics.session.mixed ? "true" : "false");
+	json_fields(out, "family", s->info.family, "target", s->target, NULL);
 	fputs(",\"buckets\":{\"prefill\":[", out);
 	put_buckets(s, PREFILL, out);
 	fputs("],\"decode\":[", out);
 	put_buckets(s, DECODE, out);
-	fprintf(out,
-		"]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
+	fprintf(out, "]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
 		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",

@@ -33,6 +33,7 @@ typedef struct ApiError { /* status 0 = none */
 bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* {"error":{...}} */
 void api_put_error(FILE *out, const ApiError *e);
+void api_put_or_null(FILE *out, const char *name, const char *text); /* ,"name":"text" or ,"name":null */
 
 /* Readers of JSON ------------------------------------------------------------ */
 

@@ -419,19 +419,13 @@ void generation_batch(Job *job)
 {
 	EngineBatch *b = (EngineBatch *)job;
 	Server *s = b->ctx;
-	if (b->is_open) {
-		s->metrics.free_pages = b->free_pages;
-		s->metrics.free_slots = b->free_slots;
-		s->metrics.drafts = b->drafts;
-		s->metrics.accepted_drafts = b->accepted_drafts;
-		s->metrics.aside = b->aside;
-		s->metrics.set_aside = b->set_aside;
-	}
+	if (b->is_open)
+		s->metrics.session = b->session;
 	for (int i = 0; i < b->n; i++)
 		take_event(&b->events[i]);
-	if (b->phase) {
+	if (b->has_step) {
 		const double used = thread_seconds();
-		metrics_step(&s->metrics, b->phase, b->bucket, b->seconds);
+		metrics_step(&s->metrics, b->seconds);
 		histogram_add(&s->metrics.host_engine, b->own_seconds);
 		histogram_add(&s->metrics.host_loop, used - s->used);
 		s->used = used;

@@ -95,13 +95,19 @@ void conn_drop(Conn *c)
 		free_conn(c);
 }
 
-/* The peer is gone, or must go: its answer is of no use. */
-static void lose(Conn *c)
+/* The answer that is made is of no use: its owner makes no more of it. */
+static void give_up(Conn *c)
 {
 	void *answer = c->answer;
 	c->answer = NULL;
 	if (answer)
 		c->net->options.gone(c->net->options.ctx, c, answer);
+}
+
+/* The peer is gone, or must go. */
+static void lose(Conn *c)
+{
+	give_up(c);
 	conn_drop(c);
 }
 
@@ -260,7 +266,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	Conn *c = arg;
 	(void)bev;
-	(what & BEV_EVENT_EOF && c->state != ANSWERING && conn_pending(c) ? leave : lose)(c);
+	give_up(c);
+	(what & BEV_EVENT_EOF && conn_pending(c) ? leave : conn_drop)(c);
 }
 
 /* A peer that reads slowly takes bytes of the kernel's long before the socket is writable again. */

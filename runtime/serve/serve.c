@@ -228,8 +228,8 @@ int serve_run(const ServeOptions *options)
 	s->created = time(NULL);
 	atlas_plan_info(options->plan, &s->info);
 	s->limits = (ApiLimits){options->plan, &s->info, options->names, options->n_names};
-	s->metrics.free_slots = s->info.slots;
-	s->metrics.free_pages = s->info.pages;
+	s->metrics.session.free_slots = s->info.slots;
+	s->metrics.session.free_pages = s->info.pages;
 	hex_text(s->info.root_hash, 6, s->fingerprint);
 	raise_descriptors();
 	signal(SIGPIPE, SIG_IGN);

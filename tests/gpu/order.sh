@@ -6,9 +6,9 @@
 #   pairs    kernels of equal ORDER on the same rows must give equal bits, whatever their tunables, template and bucket;
 #            of other ORDER, how many pairs gave other bits: a template that never does says more than it needs to.
 #            Expected: "0 failed"; then orders that leave a constant out, each of which must be "seen"
-#   isolate  texts alone and beside others in the families' default buckets for 16 slots, 20 seeds, prompts shorter and
-#            longer than a step, drafts off and on; then off beside on. Expected: "differed": 0, "scores_differed": 0 in
-#            every line, "drafts change no bit" for each fixture with a head
+#   isolate  thirteen plans: texts alone and beside others in the families' default buckets for 16 slots, 20 seeds,
+#            prompts shorter and longer than a step, drafts off and on; then off beside on. Expected: "differed": 0,
+#            "scores_differed": 0 in every line, "drafts change no bit" for each fixture with a head
 #   cost     8B bf16 and 35B FP8 as fast as they are and invariant: a prompt of 2048, and 1, 8, 32 streams; a table of
 #            tokens a second of both, and the second divided by the first
 #

@@ -23,7 +23,7 @@ static int rows_of_mixed(const AtlasPlan *plan, const char *target)
 	for (int t = 0; t < a->n_targets; t++)
 		for (int i = 0; strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
 			const Phase *p = &a->targets[t].phases[i];
-			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a, t, p) <= GAP_US)
+			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a->ledger[t], p) <= GAP_US)
 				rows = p->rows;
 		}
 	return rows;
