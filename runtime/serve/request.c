@@ -243,19 +243,21 @@ static bool read_bias(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiErro
 
 /* Answers ------------------------------------------------------------ */
 
-static bool read_logprobs(json_t *o, ApiRequest *r, ApiError *e)
+static bool read_chat_logprobs(json_t *o, ApiRequest *r, ApiError *e)
+{
+	int64_t top = 0;
+	if (!api_bool(o, "logprobs", &r->logprobs, e) || !api_integer(o, "top_logprobs", 0, 20, &top, e))
+		return false;
+	r->top_logprobs = (int)top;
+	return top == 0 || r->logprobs || api_refuse(e, 400, "top_logprobs", "top_logprobs without logprobs: true");
+}
+
+static bool read_text_logprobs(json_t *o, ApiRequest *r, ApiError *e)
 {
 	int64_t top = -1;
-	if (r->is_chat) {
-		if (!api_bool(o, "logprobs", &r->logprobs, e) || !api_integer(o, "top_logprobs", 0, 20, &top, e))
-			return false;
-		if (top > 0 && !r->logprobs)
-			return api_refuse(e, 400, "top_logprobs", "top_logprobs without logprobs: true");
-	} else {
-		if (!api_integer(o, "logprobs", 0, 5, &top, e))
-			return false;
-		r->logprobs = top >= 0;
-	}
+	if (!api_integer(o, "logprobs", 0, 5, &top, e))
+		return false;
+	r->logprobs = top >= 0;
 	r->top_logprobs = top > 0 ? (int)top : 0;
 	return true;
 }
@@ -279,14 +281,19 @@ static bool read_stream(json_t *o, ApiRequest *r, ApiError *e)
 	return true;
 }
 
-/* The default is the plan's own limit; of Completions, that of its API. */
-static bool read_limits(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
+static int own_limit(const ApiLimits *limits)
 {
-	const int own = limits->info->max_new_tokens > 0 ? limits->info->max_new_tokens : limits->info->max_context;
-	int64_t max_new = r->is_chat ? own : 16, min_new = 0, n = 1;
+	return limits->info->max_new_tokens > 0 ? limits->info->max_new_tokens : limits->info->max_context;
+}
+
+/* max_new: the default of the API; `name`: its field, and `newer`, which counts where both are given (NULL: none). */
+static bool read_limits(const ApiLimits *limits, json_t *o, int64_t max_new, const char *name, const char *newer,
+	ApiRequest *r, ApiError *e)
+{
+	int64_t min_new = 0, n = 1;
 	/* An echo of a prompt with its log probabilities is an answer too. */
-	if (!api_integer(o, "max_tokens", r->echo && r->logprobs ? 0 : 1, 1 << 30, &max_new, e) ||
-		(r->is_chat && !api_integer(o, "max_completion_tokens", 1, 1 << 30, &max_new, e)) ||
+	if (!api_integer(o, name, r->echo && r->logprobs ? 0 : 1, 1 << 30, &max_new, e) ||
+		(newer && !api_integer(o, newer, 1, 1 << 30, &max_new, e)) ||
 		!api_integer(o, "min_tokens", 0, 1 << 30, &min_new, e) || !api_integer(o, "n", 1, limits->info->slots, &n, e) ||
 		!api_bool(o, "ignore_eos", &r->ignore_stops, e))
 		return false;
@@ -341,28 +348,38 @@ static bool read_prompts(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiE
 	return true;
 }
 
-static bool read_body(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
+/* What both APIs have before what differs. */
+static bool read_common(const ApiLimits *limits, json_t *o, int route, ApiRequest *r, ApiError *e)
 {
-	if (!check_names(o, r->is_chat ? CHAT : COMPLETIONS, r, e) || !api_check_model(limits, o, e) ||
-		!read_sampling(limits, o, &r->sampling, e) || !read_stops(o, r, e) || !read_stop_tokens(limits, o, r, e) ||
-		!read_bias(limits, o, r, e) || !read_logprobs(o, r, e) ||
-		!read_stream(o, r, e) || (!r->is_chat && !api_bool(o, "echo", &r->echo, e)) || !read_limits(limits, o, r, e) ||
-		!api_bool(o, "include_stop_str_in_output", &r->include_stop, e))
+	return check_names(o, route, r, e) && api_check_model(limits, o, e) && read_sampling(limits, o, &r->sampling, e) &&
+		read_stops(o, r, e) && read_stop_tokens(limits, o, r, e) && read_bias(limits, o, r, e) &&
+		api_bool(o, "include_stop_str_in_output", &r->include_stop, e);
+}
+
+bool api_read_completions(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
+{
+	return read_common(limits, o, COMPLETIONS, r, e) && read_text_logprobs(o, r, e) && read_stream(o, r, e) &&
+		api_bool(o, "echo", &r->echo, e) && read_limits(limits, o, 16, "max_tokens", NULL, r, e) &&
+		read_prompts(limits, o, r, e);
+}
+
+bool api_read_chat(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
+{
+	if (!read_common(limits, o, CHAT, r, e) || !read_chat_logprobs(o, r, e) || !read_stream(o, r, e) ||
+		!read_limits(limits, o, own_limit(limits), "max_tokens", "max_completion_tokens", r, e))
 		return false;
-	if (!r->is_chat)
-		return read_prompts(limits, o, r, e);
 	r->prompts = calloc(1, sizeof *r->prompts);
 	r->n_prompts = r->prompts != NULL;
 	return r->prompts ? api_prompt_of_chat(limits, o, r->prompts, e) : api_refuse(e, 500, NULL, "no memory");
 }
 
-bool api_read_request(const ApiLimits *limits, bool is_chat, const char *body, size_t n, ApiRequest *r, ApiError *e)
+bool api_read_request(const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e)
 {
-	*r = (ApiRequest){.is_chat = is_chat};
+	*r = (ApiRequest){0};
 	json_t *object = api_parse(body, n, e);
 	if (!object)
 		return false;
-	const bool good = read_body(limits, object, r, e);
+	const bool good = read(limits, object, r, e);
 	json_decref(object);
 	return good;
 }
@@ -375,6 +392,7 @@ void api_request_free(ApiRequest *r)
 		free(r->prompts[i].tokens);
 		free(r->prompts[i].text);
 	}
+	json_decref(r->tools);
 	free(r->prompts);
 	free(r->bias);
 	*r = (ApiRequest){0};

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static void chat(Server *s, Conn *conn, HttpReader *r) { generation_start(s, conn, r, true); }
-static void completions(Server *s, Conn *conn, HttpReader *r) { generation_start(s, conn, r, false); }
 static void models(Server *s, Conn *conn, HttpReader *r) { about_models(s, conn, r, NULL); }
 
 static const struct Route {
@@ -13,8 +11,8 @@ static const struct Route {
 	void (*answer)(Server *s, Conn *conn, HttpReader *r);
 	const char *absent; /* instead of an answer: why there is none */
 } routes[] = {
-	{"POST", "/v1/chat/completions", false, chat, NULL},
-	{"POST", "/v1/completions", false, completions, NULL},
+	{"POST", "/v1/chat/completions", false, generation_start, NULL},
+	{"POST", "/v1/completions", false, generation_start, NULL},
 	{"GET", "/v1/models", false, models, NULL},
 	{"GET", "/v1/plan", false, about_plan, NULL},
 	{"POST", "/tokenize", false, tokens_encode, NULL},

@@ -227,7 +227,8 @@ int serve_run(const ServeOptions *options)
 	s->info.struct_size = sizeof s->info;
 	s->created = time(NULL);
 	atlas_plan_info(options->plan, &s->info);
-	s->limits = (ApiLimits){options->plan, &s->info, options->names, options->n_names};
+	s->limits = (ApiLimits){
+		.plan = options->plan, .info = &s->info, .names = options->names, .n_names = options->n_names};
 	s->metrics.free_slots = s->info.slots;
 	s->metrics.free_pages = s->info.pages;
 	hex_text(s->info.root_hash, 6, s->fingerprint);

@@ -60,6 +60,7 @@ struct Call {
 	char *body; size_t n_body;
 	char *text; size_t n_text; /* a worker's answer */
 	ApiError error;
+	void (*put_error)(const ApiError *e, FILE *out); /* its API's form */
 	void (*gone)(Call *c);     /* the peer went away; conn is NULL already */
 };
 
@@ -87,7 +88,7 @@ void route_request(void *server, Conn *conn, HttpReader *r); /* NetOptions.reque
 
 /* generation.c ------------------------------------------------------------ */
 
-void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat);
+void generation_start(Server *s, Conn *conn, HttpReader *r); /* at the path of an Api */
 void generation_batch(Job *job);             /* EngineOptions.batch */
 void generation_cancel(Call *c, Cancelled why); /* whatever it is waiting for; its peer gets an error */
 bool call_is_generation(const Call *c);

@@ -511,11 +511,12 @@ static bool run_request(const uint8_t *bytes, size_t n)
 {
 	static const char *const names[] = {"tiny"};
 	const AtlasPlanInfo info = {.vocab = 4, .max_context = 64, .slots = 4, .n_tokens = 4, .has_tokenizer = 1};
-	const ApiLimits limits = {small_plan(), &info, names, 1};
+	const ApiLimits limits = {.plan = small_plan(), .info = &info, .names = names, .n_names = 1};
 	ApiRequest r;
 	ApiError e = {0};
 	char *copy = exact_copy(bytes, n);
-	const bool read = api_read_request(&limits, n && *bytes == ' ', copy, n, &r, &e);
+	const bool read =
+		api_read_request(&limits, n && *bytes == ' ' ? api_read_chat : api_read_completions, copy, n, &r, &e);
 	if (read == (e.status != 0) || (!read && !e.message[0]))
 		bug("read %d, status %d, \"%s\"", read, e.status, e.message);
 	if (!read && e.status >= 500)
