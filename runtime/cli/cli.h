@@ -59,7 +59,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
 	Words names, allowed_hosts, compare, also; /* compare, also: earlier results of bench --json */
 	int port, max_gap, max_queue, max_connections, workers;
-	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
+	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, ping, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
 		host, chat;

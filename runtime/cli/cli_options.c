@@ -219,6 +219,8 @@ static const Opt options[] = {
 		NUMBER, FIELD(keep_alive), 0.1, 1e6},
 	{"--write-timeout", 0, SERVE, "SECONDS", "cancel an answer whose client reads nothing this long (default: 30)",
 		NUMBER, FIELD(write_timeout), 0.1, 1e6},
+	{"--ping", 0, SERVE, "SECONDS", "send a ping on streams of /v1/messages that are silent this long (default: 10)",
+		NUMBER, FIELD(ping), 0.1, 1e6},
 	{"--drain", 0, SERVE, "SECONDS", "time for running answers to end after SIGTERM (default: 30)",
 		NUMBER, FIELD(drain), 0, 1e6},
 	{"--workers", 0, SERVE, "N", "threads that parse requests (default: 2)",

@@ -26,6 +26,7 @@ typedef struct ApiError { /* status 0 = none */
 	char param[96];          /* the field: "messages[2].content"; "" = null */
 	char message[600];
 	int retry_after_s;       /* 0 = no such header */
+	size_t n_tokens; int max_tokens; /* of code context_length_exceeded: of the prompt, and the most of the model */
 	const char *allow;       /* static: the methods that the path takes; NULL = no such header */
 } ApiError;
 
@@ -83,6 +84,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	size_t stop_bytes[ATLAS_MAX_STOPS];
 	int n_stops;
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
+	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
+	char *repeated;           /* of Responses: an object of what the response repeats; owned */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;
@@ -93,11 +96,15 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 /* From a body, parsed, to token ids: r is zeroed before. Any thread; take time that grows with the body. False after
  * filling `e`. */
 typedef bool ApiReader(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
-ApiReader api_read_chat, api_read_completions;
+ApiReader api_read_chat, api_read_completions, api_read_messages, api_read_responses;
+ApiReader api_read_count; /* of Messages: a request that asks for the prompt alone */
 /* The same from the body's bytes. */
 bool api_read_request(
 	const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e);
 void api_request_free(ApiRequest *r);
+
+/* tools, tool_choice and parallel_tool_calls of a request in the form of Chat Completions (tools.c). */
+bool api_read_tools(const ApiLimits *limits, json_t *chat, ApiRequest *r, ApiError *e);
 
 /* Is `name` the model? True where the field is absent. */
 bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);

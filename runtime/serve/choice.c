@@ -76,7 +76,7 @@ static void place_tokens(Choice *c)
 	c->n_unplaced = 0;
 }
 
-static Part *new_part(const Api *api, Choice *c, PieceKind kind)
+static Part *new_part(const Api *api, Choice *c, PieceKind kind, bool is_custom)
 {
 	if (c->n_parts == c->cap_parts) {
 		const int cap = c->cap_parts * 2 + 2;
@@ -87,9 +87,10 @@ static Part *new_part(const Api *api, Choice *c, PieceKind kind)
 		c->cap_parts = cap;
 	}
 	Part *p = &c->parts[c->n_parts++];
-	*p = (Part){.kind = kind};
-	if (api->part_id[kind])
-		call_put_random(p->id, api->part_id[kind]);
+	*p = (Part){.kind = kind, .is_custom = is_custom};
+	const char *prefix = api->part_id[kind + (is_custom ? 1 : 0)];
+	if (prefix)
+		call_put_random(p->id, prefix);
 	if (kind == PIECE_CALL && api->call_id)
 		call_put_random(p->call_id, api->call_id);
 	return p;
@@ -111,26 +112,45 @@ static bool add_bytes(Part *p, const char *bytes, size_t n)
 	return true;
 }
 
-/* PieceSink of a Choice. A run goes on in the last part of its kind; a call is a part. */
+/* A custom tool is called as a function of one text, which is its input. */
+static bool add_input(Part *p, const char *arguments, size_t n)
+{
+	json_t *object = json_loadb(arguments, n, 0, NULL), *input = json_object_get(object, "input");
+	const bool good = json_is_string(input) ? add_bytes(p, json_string_value(input), json_string_length(input))
+											: add_bytes(p, arguments, n);
+	json_decref(object);
+	return good;
+}
+
+static bool take_call(Choice *c, const Piece *piece)
+{
+	const Generation *g = c->sequence.owner;
+	char *name = strndup(piece->bytes, piece->n);
+	Part *p = name ? new_part(g->api, c, PIECE_CALL, json_object_get(g->request.custom_tools, name)) : NULL;
+	if (!p) {
+		free(name);
+		return false;
+	}
+	p->name = name;
+	p->call = c->n_calls++;
+	place_tokens(c);
+	return (p->is_custom ? add_input : add_bytes)(p, piece->arguments, piece->n_arguments);
+}
+
+/* PieceSink of a Choice. A run goes on in the last part, if that is of its kind; a call is a part. */
 static bool take_piece(void *ctx, const Piece *piece)
 {
 	Choice *c = ctx;
 	const Generation *g = c->sequence.owner;
 	Part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
-	const bool is_call = piece->kind == PIECE_CALL;
-	if (is_call && g->request.one_call && c->n_calls)
-		return true;
-	if (is_call || !p || p->kind != piece->kind)
-		p = new_part(g->api, c, piece->kind);
+	if (piece->kind == PIECE_CALL)
+		return (g->request.one_call && c->n_calls) || take_call(c, piece);
+	if (!p || p->kind != piece->kind)
+		p = new_part(g->api, c, piece->kind, false);
 	if (!p)
 		return false;
-	if (is_call) {
-		p->call = c->n_calls++;
-		p->name = strndup(piece->bytes, piece->n);
-	}
 	place_tokens(c);
-	return is_call ? p->name && add_bytes(p, piece->arguments, piece->n_arguments)
-				   : add_bytes(p, piece->bytes, piece->n);
+	return add_bytes(p, piece->bytes, piece->n);
 }
 
 /* Text ------------------------------------------------------------ */

@@ -126,23 +126,32 @@ static void begin_stream(Generation *g)
 	conn_stream_begin(g->call.conn, event_stream, fields);
 }
 
+/* What is in the server's room for answers. */
+static void send(Generation *g)
+{
+	Server *s = g->call.s;
+	if (!out_end(&s->out) || !s->out.n)
+		return;
+	conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	g->sent = seconds_now();
+}
+
 static void send_news(Generation *g, Choice *c)
 {
-	const Api *api = g->api;
-	Server *s = g->call.s;
-	FILE *out = out_begin(&s->out);
+	FILE *out = out_begin(&g->call.s->out);
 	if (!g->is_streaming)
 		begin_stream(g);
-	if (!c->is_greeted && api->first)
-		api->first(g, c, out);
-	c->is_greeted = true;
 	answer_put_news(g, c, out);
-	if (c->finish && api->finish)
-		api->finish(g, c, out);
-	if (g->n_finished == g->n_choices && api->end)
-		api->end(g, out);
-	if (out_end(&s->out))
-		conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	send(g);
+}
+
+void generation_ping(Call *call, double now)
+{
+	Generation *g = (Generation *)call;
+	if (!g->is_streaming || g->is_over || !g->api->ping || now - g->sent < call->s->options->ping_s)
+		return;
+	g->api->ping(g, out_begin(&call->s->out));
+	send(g);
 }
 
 static void finish_answer(Generation *g)

@@ -11,6 +11,8 @@ static bool too_long(const ApiLimits *limits, size_t n, const char *param, ApiEr
 	api_refuse(e, 400, param, "the prompt has %zu tokens: this model's maximum context length is %d tokens", n,
 		limits->info->max_context);
 	e->code = "context_length_exceeded";
+	e->n_tokens = n;
+	e->max_tokens = limits->info->max_context;
 	return false;
 }
 

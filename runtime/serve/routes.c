@@ -22,8 +22,9 @@ static const struct Route {
 	{"GET", "/ready", true, about_ready, NULL},
 	{"GET", "/", true, about_page, NULL},
 	{"POST", "/v1/embeddings", false, NULL, "a plan of a language model computes no embeddings"},
-	{"POST", "/v1/responses", false, NULL, "this version has no Responses: use /v1/chat/completions"},
-	{"POST", "/v1/messages", false, NULL, "this version has no Messages: use /v1/chat/completions"},
+	{"POST", "/v1/responses", false, generation_start, NULL},
+	{"POST", "/v1/messages", false, generation_start, NULL},
+	{"POST", "/v1/messages/count_tokens", false, tokens_count, NULL},
 };
 static const char one_model[] = "/v1/models/";
 

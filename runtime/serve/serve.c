@@ -29,13 +29,12 @@ bool serve_is_loopback(const char *host)
 
 /* Events of the loop ------------------------------------------------------------ */
 
-static void on_bad(void *ctx, Conn *conn, int status, const char *why)
+static void on_bad(void *ctx, Conn *conn, const HttpReader *r)
 {
 	Server *s = ctx;
-	HttpReader none = {0};
 	ApiError e;
-	api_refuse(&e, status, NULL, "%s", why);
-	answer_error_now(s, conn, &none, &e);
+	api_refuse(&e, r->status, NULL, "%s", r->why);
+	answer_error_now(s, conn, r, &e);
 }
 
 static void on_gone(void *ctx, Conn *conn, void *answer)
@@ -100,6 +99,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		if (!call_is_generation(c))
 			continue;
 		const double since = generation_waits_since(c);
+		generation_ping(c, now);
 		if (is_late)
 			generation_cancel(c, BY_DRAIN);
 		else if (since > 0 && now - since > s->options->max_wait_s)

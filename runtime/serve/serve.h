@@ -27,7 +27,7 @@ typedef struct ServeOptions { /* all texts live until serve_run returns */
 	const char *receipt_sha256;   /* 64 digits; NULL = none */
 	int max_queue, max_connections, n_workers;
 	int64_t max_body, max_pending; /* bytes: of a request, and of a stream that its peer has not taken */
-	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s;
+	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s, ping_s;
 	ServeLog log;
 	int (*open_session)(void *ctx, AtlasSession **session); /* in the engine's thread; 0 or an exit code, printed */
 	void *open_ctx;

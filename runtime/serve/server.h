@@ -92,6 +92,7 @@ void generation_start(Server *s, Conn *conn, HttpReader *r); /* at the path of a
 void generation_batch(Job *job);             /* EngineOptions.batch */
 void generation_cancel(Call *c, Cancelled why); /* whatever it is waiting for; its peer gets an error */
 bool call_is_generation(const Call *c);
+void generation_ping(Call *c, double now); /* a stream that has been silent for a while says so, where its API can */
 double generation_waits_since(const Call *c); /* 0: all of it has a slot, or it has not been submitted */
 
 /* about.c: answers of the loop ------------------------------------------------------------ */
@@ -103,6 +104,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r);
 void about_ready(Server *s, Conn *conn, HttpReader *r);
 void about_metrics(Server *s, Conn *conn, HttpReader *r);
 /* tokens.c: answers of a worker */
+void tokens_count(Server *s, Conn *conn, HttpReader *r);
 void tokens_encode(Server *s, Conn *conn, HttpReader *r);
 void tokens_decode(Server *s, Conn *conn, HttpReader *r);
 

@@ -508,7 +508,18 @@ static const AtlasPlan *small_plan(void)
 	return &plan;
 }
 
-/* A body of Completions, or of Chat Completions where its first byte is a blank. */
+static ApiReader *reader_of(uint8_t first)
+{
+	switch (first) {
+	case ' ': return api_read_chat;
+	case '\n': return api_read_messages;
+	case '\r': return api_read_count;
+	case '\t': return api_read_responses;
+	default: return api_read_completions;
+	}
+}
+
+/* A body of Completions; of another API where its first byte is a blank of some kind. */
 static bool run_request(const uint8_t *bytes, size_t n)
 {
 	static const char *const names[] = {"tiny"};
@@ -518,8 +529,7 @@ static bool run_request(const uint8_t *bytes, size_t n)
 	ApiRequest r;
 	ApiError e = {0};
 	char *copy = exact_copy(bytes, n);
-	const bool read =
-		api_read_request(&limits, n && *bytes == ' ' ? api_read_chat : api_read_completions, copy, n, &r, &e);
+	const bool read = api_read_request(&limits, reader_of(n ? *bytes : '{'), copy, n, &r, &e);
 	if (read == (e.status != 0) || (!read && !e.message[0]))
 		bug("read %d, status %d, \"%s\"", read, e.status, e.message);
 	if (!read && e.status >= 500)

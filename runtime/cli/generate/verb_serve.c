@@ -96,6 +96,7 @@ static int serve(const Args *args, Opening *opening)
 		.max_wait_s = seconds(args->max_wait, 600), .drain_s = isnan(args->drain) ? 30 : args->drain,
 		.head_s = seconds(args->head_timeout, 5), .body_s = seconds(args->body_timeout, 30),
 		.idle_s = seconds(args->keep_alive, 75), .stall_s = seconds(args->write_timeout, 30),
+		.ping_s = seconds(args->ping, 10),
 		.log = !args->log || *args->log == 'j' ? SERVE_LOG_JSON : *args->log == 't' ? SERVE_LOG_TEXT : SERVE_LOG_OFF,
 		.open_session = open_session, .open_ctx = opening};
 	memcpy(o.hosts, args->allowed_hosts.at, sizeof o.hosts);
