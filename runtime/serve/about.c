@@ -121,7 +121,7 @@ void about_page(Server *s, Conn *conn, HttpReader *r)
 	FILE *out = out_begin(&s->out);
 	fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>atlas serve</title>\n"
 		"<h1>atlas serve %s</h1>\n<p>Plan %s, %d slots of %d tokens.\n"
-		"<p>POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize\n"
+		"<p>POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/responses, /tokenize, /detokenize\n"
 		"<p>GET /v1/models, /v1/plan, /health, /ready, /metrics\n</html>\n",
 		atlas_version(), s->fingerprint, s->info.slots, s->info.max_context);
 	give(s, conn, r, 200, "text/html; charset=utf-8");

@@ -37,7 +37,7 @@ void log_request(Server *s, const char *id, const char *route, int status, doubl
 	FILE *out = out_begin(&s->log);
 	const double ms = 1e3 * (seconds_now() - began);
 	if (status)
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, route, status);
 	if (s->options->log == SERVE_LOG_OFF)
 		return;
 	if (s->options->log == SERVE_LOG_TEXT) {
@@ -186,7 +186,7 @@ static void answer(Server *s, Conn *conn, const HttpReader *r, int status, const
 	put_id(r, id);
 	put_route(r, route, sizeof route);
 	if (is_probe(r->request.path))
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, r->request.path, status);
 	else
 		log_request(s, id, route, status, seconds_now(), "");
 	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, room, sizeof room), more);

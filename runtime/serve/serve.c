@@ -229,6 +229,7 @@ int serve_run(const ServeOptions *options)
 	atlas_plan_info(options->plan, &s->info);
 	s->limits = (ApiLimits){
 		.plan = options->plan, .info = &s->info, .names = options->names, .n_names = options->n_names};
+	route_names(&s->metrics);
 	s->metrics.free_slots = s->info.slots;
 	s->metrics.free_pages = s->info.pages;
 	hex_text(s->info.root_hash, 6, s->fingerprint);

@@ -84,6 +84,7 @@ void log_event(Server *s, const char *event, const char *text);
 
 /* routes.c ------------------------------------------------------------ */
 
+void route_names(Metrics *m); /* fills its routes */
 void route_request(void *server, Conn *conn, HttpReader *r); /* NetOptions.request */
 
 /* generation.c ------------------------------------------------------------ */
