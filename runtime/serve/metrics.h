@@ -29,7 +29,7 @@ typedef struct StepBucket {
 typedef struct Metrics {
 	const char *routes[METRICS_ROUTES]; /* [n_routes] paths; static */
 	int n_routes;
-	int64_t requests[METRICS_ROUTES + 1][6]; /* of each route, the last of all others, by the first digit of the status */
+	int64_t requests[METRICS_ROUTES + 1][6]; /* of each, and of all others, by the first digit of the status */
 	int64_t finished[FINISHES], cancelled[CANCELS];
 	int64_t shed, prompt_tokens, generation_tokens, running, waiting;
 	int64_t aside, set_aside, drafts, accepted_drafts, free_pages, free_slots;
