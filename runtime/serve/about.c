@@ -2,6 +2,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <string.h>
 #include <time.h>
@@ -109,10 +110,16 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 	put_buckets(s, DECODE, out);
 	fprintf(out,
 		"]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
-		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
+		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s",
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
 		s->info.has_chat ? "true" : "false");
+	fprintf(out, ",\"has_reasoning\":%s,\"tool_format\":", s->limits.has_reasoning ? "true" : "false");
+	if (s->limits.tools)
+		json_quoted(out, s->limits.tools->name);
+	else
+		fputs("null", out);
+	fputc('}', out);
 	give(s, conn, r, 200, "application/json");
 }
 

@@ -59,6 +59,7 @@ typedef struct ApiLimits { /* of the plan that is served */
 	int n_names;
 	const struct ToolFormat *tools; /* in which it calls tools; NULL = it calls none */
 	bool has_reasoning;       /* its answers may begin with reasoning */
+	bool has_short_ids;       /* its template takes ids of calls that are nine letters and digits alone */
 } ApiLimits;
 
 typedef struct ApiPrompt {
@@ -103,15 +104,21 @@ bool api_read_request(
 	const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e);
 void api_request_free(ApiRequest *r);
 
-/* tools, tool_choice and parallel_tool_calls of a request in the form of Chat Completions (tools.c). */
-bool api_read_tools(const ApiLimits *limits, json_t *chat, ApiRequest *r, ApiError *e);
-
 /* Is `name` the model? True where the field is absent. */
 bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);
 
+/* Tools (tools.c) ------------------------------------------------------------ */
+
+/* Checks "tools", "tool_choice" and "parallel_tool_calls" of a request in the form of Chat Completions, and fills
+ * r->tools and r->one_call. Takes tools that are not to be called out of the request. */
+bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e);
+/* Checks what a message of the history has of calls and reasoning, and brings it into the form that templates take.
+ * at: "messages[2]". */
+bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *at, ApiError *e);
+
 /* Prompts (prompt.c) ------------------------------------------------------------ */
 
-/* Checks the shape of "messages" and renders them with the plan's template. */
+/* Checks the shape of "messages" and renders them, and "tools" if they are there, with the plan's template. */
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e);
 /* flags: ATLAS_ADD_SPECIAL, ATLAS_PARSE_SPECIAL. */
 bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);

@@ -1,5 +1,7 @@
 /* choice.c - an answer from its tokens to parts: text, and what the text means (generation.h). */
+#include "runtime/plan_handle.h"
 #include "runtime/serve/generation.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +157,21 @@ static bool take_piece(void *ctx, const Piece *piece)
 
 /* Text ------------------------------------------------------------ */
 
+/* Control tokens give no text, but for those that the parser reads. */
+static AtlasStatus push_token(const Generation *g, Choice *c, int32_t token, const char **bytes, size_t *n)
+{
+	const ApiLimits *limits = &g->call.s->limits;
+	const ToolFormat *format = g->request.tools ? limits->tools : NULL;
+	bool is_special = false;
+	if (c->reads_markers)
+		tok_token_bytes(&limits->plan->tokenizer, token, bytes, n, &is_special);
+	if (is_special && !tool_format_has_marker(format, limits->has_reasoning, *bytes, *n)) {
+		*n = 0;
+		return ATLAS_OK;
+	}
+	return atlas_text_push(c->stream, token, bytes, n);
+}
+
 static bool take_text(Choice *c, const char *bytes, size_t n)
 {
 	c->code_points += count_code_points(bytes, n);
@@ -171,7 +188,7 @@ bool choice_take_token(Generation *g, Choice *c, EngineEvent *e)
 	c->n_fresh += e->finish != ATLAS_STOP;
 	if (e->finish != ATLAS_STOP)
 		good = (!g->request.logprobs || add_log(c, e)) &&
-			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) && take_text(c, bytes, n);
+			(!c->stream || push_token(g, c, e->token, &bytes, &n) == ATLAS_OK) && take_text(c, bytes, n);
 	c->stop = c->stream ? atlas_text_stopped(c->stream) : -1;
 	if (good && c->stop < 0 && e->is_last) {
 		n = 0;
@@ -189,9 +206,11 @@ bool choice_open(Generation *g, Choice *c)
 	const ApiRequest *r = &g->request;
 	const ApiLimits *limits = &g->call.s->limits;
 	c->stop = -1;
-	c->parser = pieces_open(
-		r->tools ? limits->tools : NULL, r->tools, g->api->has_parts && limits->has_reasoning, c->prompt->is_reasoning);
-	AtlasStatus status = c->parser ? atlas_text_open(limits->plan, 1, &c->stream) : ATLAS_NO_MEMORY;
+	const bool has_reasoning = g->api->has_parts && limits->has_reasoning;
+	c->parser = pieces_open(r->tools ? limits->tools : NULL, r->tools, has_reasoning, c->prompt->is_reasoning);
+	c->reads_markers = r->tools || has_reasoning;
+	AtlasStatus status =
+		c->parser ? atlas_text_open(limits->plan, !c->reads_markers, &c->stream) : ATLAS_NO_MEMORY;
 	if (status == ATLAS_OK)
 		status = atlas_text_stops(
 			c->stream, (const char *const *)r->stops, r->stop_bytes, r->n_stops, r->include_stop);

@@ -20,6 +20,7 @@ struct Choice { /* one answer */
 	const ApiPrompt *prompt;
 	AtlasText *stream;     /* from tokens to text; NULL: the plan has no tokenizer */
 	PieceParser *parser;   /* from text to parts */
+	bool reads_markers;    /* which may be control tokens */
 	Part *parts;           /* [n_parts] that are certain; the last may grow */
 	int n_parts, cap_parts;
 	int n_closed;          /* of them: whole in the stream */

@@ -1,6 +1,8 @@
 /* serve.c - the server's life: opens, serves, drains, ends (serve.h). */
 #include "artifacts/hash.h"
+#include "runtime/plan_handle.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -181,17 +183,36 @@ static int open_net(Server *s)
 	s->net = net_open(s->base, &options, why, sizeof why);
 	if (!s->net)
 		return say(s, EXIT_ENVIRONMENT, why);
-	snprintf(why, sizeof why, "%d slots of %d tokens, %d KV pages of %d", s->info.slots, s->info.max_context,
-		s->info.pages, s->info.page);
+	snprintf(why, sizeof why, "%d slots of %d tokens, %d KV pages of %d, tool format %s", s->info.slots,
+		s->info.max_context, s->info.pages, s->info.page, s->limits.tools ? s->limits.tools->name : "none");
 	log_event(s, "plan", why);
 	log_event(s, "listening", net_name(s->net));
 	return 0;
 }
 
+/* The form in which the model calls tools, and whether it reasons, as its template has it. */
+static int find_tools(Server *s)
+{
+	const AtlasPlan *plan = s->options->plan;
+	const ToolTemplate t = plan->has_chat ? tool_template_of(&plan->chat) : (ToolTemplate){0};
+	const char *name = s->options->tool_format;
+	char why[200], names[120];
+	s->limits.tools = name ? tool_format_named(name) : t.format;
+	s->limits.has_short_ids = t.has_short_ids;
+	s->limits.has_reasoning = t.has_reasoning;
+	if (!name || s->limits.tools || strcmp(name, "none") == 0)
+		return 0;
+	tool_format_names(names, sizeof names);
+	snprintf(why, sizeof why, "--tool-format %.40s: expected none, %s", name, names);
+	return say(s, EXIT_USAGE, why);
+}
+
 static int open_all(Server *s)
 {
-	int code = check_access(s);
-	if (code || (code = open_loop(s)) || (code = open_net(s)))
+	int code = find_tools(s);
+	if (code || (code = check_access(s)))
+		return code;
+	if ((code = open_loop(s)) || (code = open_net(s)))
 		return code;
 	const EngineOptions options = {.plan = s->options->plan, .mail = s->mail, .ctx = s,
 		.open_session = s->options->open_session, .open_ctx = s->options->open_ctx, .batch = on_batch};

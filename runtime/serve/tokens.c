@@ -29,8 +29,12 @@ static bool encode(Call *c, json_t *o, ApiPrompt *p)
 		return false;
 	if (json_is_true(api_get(o, "return_token_strs")))
 		return api_refuse(e, 400, "return_token_strs", "return_token_strs: /detokenize gives the text of ids");
-	if (api_get(o, "messages"))
-		return api_prompt_of_chat(&c->s->limits, o, p, e);
+	if (api_get(o, "messages")) {
+		ApiRequest r = {0};
+		const bool good = api_read_tools(&c->s->limits, o, &r, e) && api_prompt_of_chat(&c->s->limits, o, p, e);
+		api_request_free(&r);
+		return good;
+	}
 	if (!text)
 		return api_refuse(e, 400, "prompt", "prompt is missing");
 	return api_encode(&c->s->limits, text, json_string_length(json_object_get(o, "prompt")),

@@ -525,7 +525,7 @@ static bool run_request(const uint8_t *bytes, size_t n)
 	static const char *const names[] = {"tiny"};
 	const AtlasPlanInfo info = {.vocab = 4, .max_context = 64, .slots = 4, .n_tokens = 4, .has_tokenizer = 1};
 	const ApiLimits limits = {.plan = small_plan(), .info = &info, .names = names, .n_names = 1,
-		.tools = tool_format_named("hermes"), .has_reasoning = true};
+		.tools = tool_format_named("hermes"), .has_reasoning = true, .has_short_ids = true};
 	ApiRequest r;
 	ApiError e = {0};
 	char *copy = exact_copy(bytes, n);

@@ -234,8 +234,8 @@ def test_messages(served, messages, param, message):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function"}]},
-        {"tool_choice": "auto"},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tool_choice": "required"},
         {"functions": [{}]},
         {"audio": {}},
         {"modalities": ["text", "audio"]},
