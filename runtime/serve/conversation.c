@@ -6,6 +6,33 @@
 
 static bool no_memory(ApiError *e) { return api_refuse(e, 500, NULL, "no memory"); }
 
+/* Texts ------------------------------------------------------------ */
+
+static bool add(Texts *t, const char *text, const char *between)
+{
+	const bool is_first = !t->f;
+	if (is_first && !(t->f = open_memstream(&t->at, &t->n)))
+		return false;
+	return fprintf(t->f, "%s%s", is_first ? "" : between, text) >= 0;
+}
+
+static void drop(Texts *t)
+{
+	if (t->f)
+		fclose(t->f);
+	free(t->at);
+	*t = (Texts){0};
+}
+
+/* Into a member of an object; afterwards there are none. */
+static bool move(Texts *t, json_t *object, const char *name)
+{
+	const bool good = !t->f || (fflush(t->f) == 0 &&
+		json_object_set_new(object, name, json_stringn(t->at, t->n)) == 0);
+	drop(t);
+	return good;
+}
+
 bool conversation_open(Conversation *c, ApiError *e)
 {
 	*c = (Conversation){.chat = json_pack("{s:[]}", "messages"), .calls = json_object()};
@@ -16,75 +43,77 @@ void conversation_free(Conversation *c)
 {
 	json_decref(c->chat);
 	json_decref(c->calls);
-	free(c->system);
+	json_decref(c->turn_calls);
+	drop(&c->system);
+	drop(&c->content);
+	drop(&c->reasoning);
 }
 
 /* Messages ------------------------------------------------------------ */
 
-/* The last message if it is of this role, else a new one. */
-static json_t *turn_of(Conversation *c, const char *role)
+static bool append(Conversation *c, json_t *message)
 {
-	json_t *messages = json_object_get(c->chat, "messages");
-	const size_t n = json_array_size(messages);
-	json_t *last = n ? json_array_get(messages, n - 1) : NULL;
-	if (last && strcmp(json_string_value(json_object_get(last, "role")), role) == 0)
-		return last;
-	last = json_pack("{s:s, s:n}", "role", role, "content");
-	return last && json_array_append_new(messages, last) == 0 ? last : NULL;
+	return message && json_array_append_new(json_object_get(c->chat, "messages"), message) == 0;
 }
 
-/* between: the separator of the text that was there and this one. */
-static bool join(json_t *message, const char *name, const char *text, const char *between)
+/* The turn that was added to is a message now. */
+static bool end_turn(Conversation *c)
 {
-	json_t *before = json_object_get(message, name);
-	if (!json_is_string(before) || !json_string_length(before))
-		return json_object_set_new(message, name, json_string(text)) == 0;
-	return json_object_set_new(
-		message, name, json_sprintf("%s%s%s", json_string_value(before), between, text)) == 0;
+	if (!c->role)
+		return true;
+	json_t *m = json_pack("{s:s, s:n}", "role", c->role, "content");
+	bool good = m && move(&c->content, m, "content") && move(&c->reasoning, m, "reasoning_content") &&
+		(!c->turn_calls || json_object_set(m, "tool_calls", c->turn_calls) == 0);
+	json_decref(c->turn_calls);
+	c->turn_calls = NULL;
+	c->role = NULL;
+	return append(c, m) && good;
+}
+
+static bool turn_to(Conversation *c, const char *role)
+{
+	const bool good = (c->role && strcmp(c->role, role) == 0) || end_turn(c);
+	c->role = role;
+	return good;
 }
 
 bool conversation_add_system(Conversation *c, const char *text, ApiError *e)
 {
-	char *all;
-	if (asprintf(&all, "%s%s%s", c->system ? c->system : "", c->system ? "\n\n" : "", text) < 0)
-		return no_memory(e);
-	free(c->system);
-	c->system = all;
-	return true;
+	return add(&c->system, text, "\n\n") || no_memory(e);
 }
 
 bool conversation_add_text(Conversation *c, const char *role, const char *text, ApiError *e)
 {
-	json_t *m = turn_of(c, role);
-	return (m && join(m, "content", text, "\n")) || no_memory(e);
+	return (turn_to(c, role) && add(&c->content, text, "\n")) || no_memory(e);
 }
 
 bool conversation_add_reasoning(Conversation *c, const char *text, ApiError *e)
 {
-	json_t *m = turn_of(c, "assistant");
-	return (m && join(m, "reasoning_content", text, "\n")) || no_memory(e);
+	return (turn_to(c, "assistant") && add(&c->reasoning, text, "\n")) || no_memory(e);
 }
 
 bool conversation_add_call(Conversation *c, const char *id, const char *name, const char *arguments, ApiError *e)
 {
-	json_t *m = turn_of(c, "assistant");
-	json_t *calls = json_object_get(m, "tool_calls");
-	if (m && !calls && json_object_set_new(m, "tool_calls", json_array()) == 0)
-		calls = json_object_get(m, "tool_calls");
-	return (calls && json_object_set_new(c->calls, id, json_string(name)) == 0 &&
-			   json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function",
-											   "function", "name", name, "arguments", arguments)) == 0) ||
+	if (!turn_to(c, "assistant"))
+		return no_memory(e);
+	if (!c->turn_calls)
+		c->turn_calls = json_array();
+	return (c->turn_calls && json_object_set_new(c->calls, id, json_string(name)) == 0 &&
+			   json_array_append_new(c->turn_calls, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function",
+												  "function", "name", name, "arguments", arguments)) == 0) ||
 		no_memory(e);
 }
 
 bool conversation_add_result(Conversation *c, const char *id, const char *text, ApiError *e)
 {
-	json_t *m = json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id", id, "content", text);
+	json_t *m = end_turn(c) ? json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id", id, "content", text) : NULL;
 	json_t *name = json_object_get(c->calls, id);
 	if (m && name)
 		json_object_set(m, "name", name);
-	return (m && json_array_append_new(json_object_get(c->chat, "messages"), m) == 0) || no_memory(e);
+	return append(c, m) || no_memory(e);
 }
+
+const char *conversation_last_text(const Conversation *c) { return c->content.f && !c->turn_calls ? c->role : NULL; }
 
 /* Tools and settings ------------------------------------------------------------ */
 
@@ -128,9 +157,9 @@ static void rename_field(const char *field, ApiError *e)
 
 bool conversation_end(Conversation *c, const ApiLimits *limits, const char *field, ApiRequest *r, ApiError *e)
 {
-	json_t *messages = json_object_get(c->chat, "messages");
-	if (c->system &&
-		json_array_insert_new(messages, 0, json_pack("{s:s, s:s}", "role", "system", "content", c->system)) != 0)
+	json_t *first = c->system.f ? json_pack("{s:s}", "role", "system") : NULL;
+	if (!end_turn(c) || (c->system.f && (!first || !move(&c->system, first, "content") ||
+			json_array_insert_new(json_object_get(c->chat, "messages"), 0, first) != 0)))
 		return no_memory(e);
 	r->prompts = calloc(1, sizeof *r->prompts);
 	if (!r->prompts)

@@ -10,17 +10,27 @@
 
 #include "runtime/serve/api.h"
 
+typedef struct Texts { /* texts one after the other; time is linear in their bytes */
+	FILE *f; /* NULL = none was added */
+	char *at;
+	size_t n;
+} Texts;
+
 typedef struct Conversation { /* zeroed; conversation_free */
-	json_t *chat;  /* the request that Chat Completions would have; owned */
-	json_t *calls; /* id of a call: its name; owned */
-	char *system;  /* owned; NULL = none */
+	json_t *chat;      /* the request that Chat Completions would have; owned */
+	json_t *calls;     /* id of a call: its name; owned */
+	Texts system;
+	/* the turn that may go on */
+	const char *role;  /* static; NULL = none */
+	Texts content, reasoning;
+	json_t *turn_calls; /* owned; NULL = none */
 } Conversation;
 
 bool conversation_open(Conversation *c, ApiError *e);
 void conversation_free(Conversation *c);
 /* All of them are the first message, a blank line between each. */
 bool conversation_add_system(Conversation *c, const char *text, ApiError *e);
-/* role: "user" or "assistant". */
+/* role: "user" or "assistant", static. */
 bool conversation_add_text(Conversation *c, const char *role, const char *text, ApiError *e);
 bool conversation_add_reasoning(Conversation *c, const char *text, ApiError *e);
 /* arguments: the text of a JSON object. */
@@ -29,6 +39,8 @@ bool conversation_add_result(Conversation *c, const char *id, const char *text, 
 /* parameters: JSON Schema, NULL = none. */
 bool conversation_add_tool(
 	Conversation *c, const char *name, const char *description, json_t *parameters, json_t *strict, ApiError *e);
+/* The role of the last message, if it has text and no calls; NULL otherwise. */
+const char *conversation_last_text(const Conversation *c);
 /* A member of `chat`, or of its chat_template_kwargs unless they have it. Takes the reference. */
 bool conversation_set(Conversation *c, const char *name, json_t *value, ApiError *e);
 bool conversation_set_variable(Conversation *c, const char *name, json_t *value, ApiError *e);

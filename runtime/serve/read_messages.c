@@ -63,12 +63,23 @@ static bool read_block(Conversation *c, const char *role, json_t *block, const c
 	return refuse_type(at, type, e);
 }
 
+/* Static: what a JSON text says of the role; NULL = neither. */
+static const char *role_of(json_t *message)
+{
+	static const char *const roles[] = {"user", "assistant", "system"};
+	const char *role = json_string_value(json_object_get(message, "role"));
+	for (size_t i = 0; role && i < sizeof roles / sizeof roles[0]; i++)
+		if (strcmp(roles[i], role) == 0)
+			return roles[i];
+	return NULL;
+}
+
 static bool read_message(Conversation *c, json_t *message, const char *at, ApiError *e)
 {
 	char place[sizeof e->param];
 	json_t *content = json_object_get(message, "content");
-	const char *role = json_string_value(json_object_get(message, "role"));
-	if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 && strcmp(role, "system") != 0))
+	const char *role = role_of(message);
+	if (!role)
 		return api_refuse(e, 400, at, "%s.role: expected user or assistant", at);
 	if (strcmp(role, "system") == 0) {
 		char *text;
@@ -107,9 +118,8 @@ static bool read_all_messages(Conversation *c, json_t *o, ApiError *e)
 			return false;
 	}
 	/* A last turn of the model is the beginning of the answer. */
-	json_t *all = json_object_get(c->chat, "messages"), *last = json_array_get(all, json_array_size(all) - 1);
-	if (json_is_string(json_object_get(last, "content")) && !json_object_get(last, "tool_calls") &&
-		strcmp(json_string_value(json_object_get(last, "role")), "assistant") == 0)
+	const char *last = conversation_last_text(c);
+	if (last && strcmp(last, "assistant") == 0)
 		return conversation_set(c, "continue_final_message", json_true(), e) &&
 			conversation_set(c, "add_generation_prompt", json_false(), e);
 	return true;

@@ -187,3 +187,21 @@ def test_a_page_of_another_origin_may_use_every_api(talking, start):
         status, headers, _ = server.ask("OPTIONS", path, headers=fields)
         assert status == 204 and "anthropic-version" in headers["Access-Control-Allow-Headers"]
         assert server.ask("POST", path, json.dumps(ASKED[path]).encode(), fields)[0] == 200
+
+
+def test_reading_takes_time_by_the_bytes_alone(talking, start):
+    """Of many small parts, turns and items: what would be slow is one text that grows by each."""
+    server = start(talking)
+    n = 100000
+    text = {"type": "text", "text": "a"}
+    for path, asked in (
+        ("/v1/messages", {"messages": [{"role": "user", "content": [text] * n}], "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a" * 99}] * 4096, "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "system": [text] * n, "max_tokens": 1}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [text | {"type": "input_text"}] * n}]}),
+        ("/v1/responses", {"input": [{"role": "developer", "content": "a" * 99}] * 4096}),
+    ):
+        began = time.monotonic()
+        status, answer = server.post(path, asked)
+        assert status == 400 and "prompt" in answer["error"]["message"], answer
+        assert time.monotonic() - began < 4
