@@ -2,6 +2,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <string.h>
 #include <time.h>
@@ -105,11 +106,18 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 	put_buckets(s, PREFILL, out);
 	fputs("],\"decode\":[", out);
 	put_buckets(s, DECODE, out);
-	fprintf(out, "]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
-		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
+	fprintf(out,
+		"]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
+		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s",
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
 		s->info.has_chat ? "true" : "false");
+	fprintf(out, ",\"has_reasoning\":%s,\"tool_format\":", s->limits.has_reasoning ? "true" : "false");
+	if (s->limits.tools)
+		json_quoted(out, s->limits.tools->name);
+	else
+		fputs("null", out);
+	fputc('}', out);
 	give(s, conn, r, 200, "application/json");
 }
 
@@ -118,7 +126,7 @@ void about_page(Server *s, Conn *conn, HttpReader *r)
 	FILE *out = out_begin(&s->out);
 	fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>atlas serve</title>\n"
 		"<h1>atlas serve %s</h1>\n<p>Plan %s, %d slots of %d tokens.\n"
-		"<p>POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize\n"
+		"<p>POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/responses, /tokenize, /detokenize\n"
 		"<p>GET /v1/models, /v1/plan, /health, /ready, /metrics\n</html>\n",
 		atlas_version(), s->fingerprint, s->info.slots, s->info.max_context);
 	give(s, conn, r, 200, "text/html; charset=utf-8");

@@ -1,5 +1,5 @@
-/* api.h - what the routes of the API share: errors, typed readers of request JSON, and the one request that Chat
- * Completions and Completions both become.
+/* api.h - what the routes share: errors, typed readers of request JSON, and the one request that every API's requests
+ * become. apis.c has the table of APIs.
  *
  * A field that changes the answer is honoured or refused by name; one that only keeps books is ignored; one that
  * this version does not know is ignored and counted (/metrics). null is the same as absent.
@@ -26,13 +26,14 @@ typedef struct ApiError { /* status 0 = none */
 	char param[96];          /* the field: "messages[2].content"; "" = null */
 	char message[600];
 	int retry_after_s;       /* 0 = no such header */
+	size_t n_tokens; int max_tokens; /* of code context_length_exceeded: of the prompt, and the most of the model */
 	const char *allow;       /* static: the methods that the path takes; NULL = no such header */
 } ApiError;
 
-/* Fills it and returns false. param NULL = none. */
+/* Fills it and returns false, with the type that OpenAI's APIs give the status. param NULL = none. */
 bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-/* {"error":{...}} */
-void api_put_error(FILE *out, const ApiError *e);
+/* {"error":{...}}, the form of OpenAI's APIs. */
+void api_put_error(const ApiError *e, FILE *out);
 void api_put_or_null(FILE *out, const char *name, const char *text); /* ,"name":"text" or ,"name":null */
 
 /* Readers of JSON ------------------------------------------------------------ */
@@ -57,6 +58,9 @@ typedef struct ApiLimits { /* of the plan that is served */
 	const AtlasPlanInfo *info;
 	const char *const *names; /* [n_names] of the model: the first is the one that answers carry */
 	int n_names;
+	const struct ToolFormat *tools; /* in which it calls tools; NULL = it calls none */
+	bool has_reasoning;       /* its answers may begin with reasoning */
+	bool has_short_ids;       /* its template takes ids of calls that are nine letters and digits alone */
 } ApiLimits;
 
 typedef struct ApiPrompt {
@@ -64,10 +68,11 @@ typedef struct ApiPrompt {
 	int n;
 	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
 	size_t n_bytes;
+	bool is_reasoning; /* it ends where reasoning has begun */
 } ApiPrompt;
 
 typedef struct ApiRequest { /* zeroed = empty; api_request_free */
-	bool is_chat, stream, include_usage, continuous_usage, echo, include_stop, logprobs;
+	bool stream, include_usage, continuous_usage, echo, include_stop, logprobs;
 	int top_logprobs;
 	int n;                    /* answers of each prompt; answer i has seed + i */
 	AtlasSampling sampling;
@@ -80,23 +85,41 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	char *stops[ATLAS_MAX_STOPS]; /* owned */
 	size_t stop_bytes[ATLAS_MAX_STOPS];
 	int n_stops;
+	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
+	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
+	char *repeated;           /* of Responses: an object of what the response repeats; owned */
+	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;
 	char unknown[API_MAX_UNKNOWN][API_NAME_BYTES]; /* names of fields that were ignored without being known */
 	int n_unknown;
 } ApiRequest;
 
-/* From the body of POST /v1/chat/completions or /v1/completions to token ids. Any thread; takes time that grows with
- * the body. False after filling `e`. */
-bool api_read_request(const ApiLimits *limits, bool is_chat, const char *body, size_t n, ApiRequest *r, ApiError *e);
+/* From a body, parsed, to token ids: r is zeroed before. Any thread; take time that grows with the body. False after
+ * filling `e`. */
+typedef bool ApiReader(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
+ApiReader api_read_chat, api_read_completions, api_read_messages, api_read_responses;
+ApiReader api_read_count; /* of Messages: a request that asks for the prompt alone */
+/* The same from the body's bytes. */
+bool api_read_request(
+	const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e);
 void api_request_free(ApiRequest *r);
 
 /* Is `name` the model? True where the field is absent. */
 bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);
 
+/* Tools (tools.c) ------------------------------------------------------------ */
+
+/* Checks "tools", "tool_choice" and "parallel_tool_calls" of a request in the form of Chat Completions, and fills
+ * r->tools and r->one_call. Takes tools that are not to be called out of the request. */
+bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e);
+/* Checks what a message of the history has of calls and reasoning, and brings it into the form that templates take.
+ * at: "messages[2]". */
+bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *at, ApiError *e);
+
 /* Prompts (prompt.c) ------------------------------------------------------------ */
 
-/* Checks the shape of "messages" and renders them with the plan's template. */
+/* Checks the shape of "messages" and renders them, and "tools" if they are there, with the plan's template. */
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e);
 /* flags: ATLAS_ADD_SPECIAL, ATLAS_PARSE_SPECIAL. */
 bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);

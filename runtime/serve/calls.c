@@ -1,6 +1,7 @@
 /* calls.c - requests that are being answered, and the line that each leaves in the log (server.h). */
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
+#include "runtime/serve/apis.h"
 #include "runtime/serve/server.h"
 
 #include <poll.h>
@@ -36,7 +37,7 @@ void log_request(Server *s, const char *id, const char *route, int status, doubl
 	FILE *out = out_begin(&s->log);
 	const double ms = 1e3 * (seconds_now() - began);
 	if (status)
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, route, status);
 	if (s->options->log == SERVE_LOG_OFF)
 		return;
 	if (s->options->log == SERVE_LOG_TEXT) {
@@ -118,6 +119,7 @@ Call *call_open(Server *s, Conn *conn, HttpReader *r, size_t bytes)
 	c->began = seconds_now();
 	put_id(r, c->id);
 	put_route(r, c->route, sizeof c->route);
+	c->put_error = api_error_form(r->request.path);
 	c->body = http_take_body(r, &c->n_body);
 	c->next = s->calls;
 	if (s->calls)
@@ -153,7 +155,7 @@ void call_answer(Call *c, int status, const char *type, const void *body, size_t
 
 void call_answer_error(Call *c)
 {
-	api_put_error(out_begin(&c->s->out), &c->error);
+	c->put_error(&c->error, out_begin(&c->s->out));
 	out_end(&c->s->out);
 	call_answer(c, c->error.status, "application/json", c->s->out.at, c->s->out.n);
 }
@@ -184,7 +186,7 @@ static void answer(Server *s, Conn *conn, const HttpReader *r, int status, const
 	put_id(r, id);
 	put_route(r, route, sizeof route);
 	if (is_probe(r->request.path))
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, r->request.path, status);
 	else
 		log_request(s, id, route, status, seconds_now(), "");
 	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, room, sizeof room), more);
@@ -199,7 +201,7 @@ void answer_now(Server *s, Conn *conn, const HttpReader *r, int status, const ch
 void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError *e)
 {
 	char more[80];
-	api_put_error(out_begin(&s->out), e);
+	api_error_form(r->request.path)(e, out_begin(&s->out));
 	out_end(&s->out);
 	answer(s, conn, r, e->status, "application/json", error_fields(e, more, sizeof more), s->out.at, s->out.n);
 }

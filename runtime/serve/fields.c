@@ -25,7 +25,7 @@ void api_put_or_null(FILE *out, const char *name, const char *text)
 		json_quoted(out, text);
 }
 
-void api_put_error(FILE *out, const ApiError *e)
+void api_put_error(const ApiError *e, FILE *out)
 {
 	fputs("{\"error\":{", out);
 	json_fields(out, "message", e->message, "type", e->type, NULL);

@@ -22,14 +22,8 @@ static void free_if_done(Generation *g)
 {
 	if (!g->is_over || g->is_in_worker || g->n_in_engine)
 		return;
-	for (int i = 0; i < g->n_choices; i++) {
-		Choice *c = &g->choices[i];
-		atlas_text_close(c->stream);
-		free(c->text);
-		choice_drop_logs(c);
-		free(c->logs);
-		free(c->sequence.scores);
-	}
+	for (int i = 0; i < g->n_choices; i++)
+		choice_close(&g->choices[i]);
 	free(g->choices);
 	free(g->chunk_head);
 	api_request_free(&g->request);
@@ -70,7 +64,7 @@ static void fail(Generation *g, const ApiError *e, const char *finish)
 	cancel_all(g);
 	note(g, g->is_streaming ? 200 : e->status, finish);
 	if (conn && g->is_streaming) {
-		answer_put_failure(e, out_begin(&s->out));
+		g->api->failure(g, e, out_begin(&s->out));
 		out_end(&s->out);
 		g->call.conn = NULL;
 		conn_stream_add(conn, s->out.at, s->out.n);
@@ -121,104 +115,6 @@ double generation_waits_since(const Call *call)
 	return !g->is_in_worker && !g->is_over && !g->n_started ? g->submitted : 0;
 }
 
-/* Text ------------------------------------------------------------ */
-
-static int64_t count_code_points(const char *text, size_t n)
-{
-	int64_t count = 0;
-	for (size_t i = 0; i < n; i++)
-		count += ((unsigned char)text[i] & 0xc0) != 0x80;
-	return count;
-}
-
-static TokenLog *new_log(Choice *c)
-{
-	if (c->n_logs == c->cap_logs) {
-		const int cap = c->cap_logs * 2 + 16;
-		TokenLog *logs = realloc(c->logs, sizeof *logs * (size_t)cap);
-		if (!logs)
-			return NULL;
-		c->logs = logs;
-		c->cap_logs = cap;
-	}
-	return &c->logs[c->n_logs++];
-}
-
-static bool add_log(Choice *c, EngineEvent *e)
-{
-	TokenLog *log = new_log(c);
-	if (log)
-		*log = (TokenLog){e->token, e->logprob, c->code_points, e->top, e->n_top};
-	e->top = log ? NULL : e->top;
-	return log != NULL;
-}
-
-/* Those of the prompt, where the answer begins with it. Offsets are those of its tokens' own text. */
-static bool add_prompt_logs(Choice *c)
-{
-	const ApiPrompt *p = c->prompt;
-	const PromptScore *scores = c->sequence.scores;
-	const char *bytes;
-	int64_t offset = 0;
-	size_t n;
-	bool good = true;
-	for (int i = 0; i < p->n && good; i++) {
-		AtlasTop *top = scores[i].n_top ? malloc(sizeof scores[i].top) : NULL;
-		TokenLog *log = scores[i].n_top && !top ? NULL : new_log(c);
-		if (!log) {
-			free(top);
-			return false;
-		}
-		if (top)
-			memcpy(top, scores[i].top, sizeof scores[i].top);
-		*log = (TokenLog){p->tokens[i], scores[i].logprob, offset, top, scores[i].n_top};
-		good = !c->stream || atlas_text_push(c->stream, p->tokens[i], &bytes, &n) == ATLAS_OK;
-		offset += good && c->stream ? count_code_points(bytes, n) : 0;
-	}
-	if (c->stream)
-		atlas_text_restart(c->stream);
-	return good;
-}
-
-static bool add_text(Choice *c, const char *bytes, size_t n)
-{
-	if (c->cap_text - c->n_text < n) {
-		const size_t cap = (c->n_text + n) * 2 + 64;
-		char *text = realloc(c->text, cap);
-		if (!text)
-			return false;
-		c->text = text;
-		c->cap_text = cap;
-	}
-	if (n)
-		memcpy(c->text + c->n_text, bytes, n);
-	c->n_text += n;
-	c->code_points += count_code_points(bytes, n);
-	return true;
-}
-
-/* Appends a token to its answer. False: no memory. */
-static bool take_token(Generation *g, Choice *c, EngineEvent *e)
-{
-	const char *bytes = "";
-	size_t n = 0;
-	bool good = true;
-	c->n_tokens++;
-	c->n_fresh += e->finish != ATLAS_STOP;
-	if (e->finish != ATLAS_STOP)
-		good = (!g->request.logprobs || add_log(c, e)) &&
-			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) && add_text(c, bytes, n);
-	bool is_stopped = c->stream && atlas_text_stopped(c->stream) >= 0;
-	if (good && !is_stopped && e->is_last) {
-		n = 0;
-		good = (!c->stream || atlas_text_finish(c->stream, &bytes, &n) == ATLAS_OK) && add_text(c, bytes, n);
-		is_stopped = c->stream && atlas_text_stopped(c->stream) >= 0;
-	}
-	if (is_stopped || e->is_last)
-		c->finish = is_stopped || e->finish == ATLAS_STOP ? "stop" : "length";
-	return good;
-}
-
 /* Sending ------------------------------------------------------------ */
 
 static void begin_stream(Generation *g)
@@ -230,21 +126,32 @@ static void begin_stream(Generation *g)
 	conn_stream_begin(g->call.conn, event_stream, fields);
 }
 
-static void send_chunks(Generation *g, Choice *c)
+/* What is in the server's room for answers. */
+static void send(Generation *g)
 {
 	Server *s = g->call.s;
-	FILE *out = out_begin(&s->out);
+	if (!out_end(&s->out) || !s->out.n)
+		return;
+	conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	g->sent = seconds_now();
+}
+
+static void send_news(Generation *g, Choice *c)
+{
+	FILE *out = out_begin(&g->call.s->out);
 	if (!g->is_streaming)
 		begin_stream(g);
-	if (!c->is_greeted)
-		answer_put_first(g, c, out);
-	answer_put_text(g, c, out);
-	if (c->finish)
-		answer_put_finish(g, c, out);
-	if (g->n_finished == g->n_choices)
-		answer_put_end(g, out);
-	if (out_end(&s->out))
-		conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	answer_put_news(g, c, out);
+	send(g);
+}
+
+void generation_ping(Call *call, double now)
+{
+	Generation *g = (Generation *)call;
+	if (!g->is_streaming || g->is_over || !g->api->ping || now - g->sent < call->s->options->ping_s)
+		return;
+	g->api->ping(g, out_begin(&call->s->out));
+	send(g);
 }
 
 static void finish_answer(Generation *g)
@@ -258,7 +165,7 @@ static void finish_answer(Generation *g)
 		conn_stream_end(conn, true);
 		return;
 	}
-	answer_put_whole(g, out_begin(&s->out));
+	g->api->whole(g, out_begin(&s->out));
 	out_end(&s->out);
 	call_answer(&g->call, 200, "application/json", s->out.at, s->out.n);
 }
@@ -282,7 +189,7 @@ static const char *field_of(const Generation *g, const char *why)
 	for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
 		if (strstr(why, members[i].member))
 			return members[i].field;
-	return g->request.is_chat ? "messages" : "prompt";
+	return g->api->prompt;
 }
 
 static void on_refused(Generation *g, AtlasStatus status, const char *why)
@@ -312,7 +219,7 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 		fail(g, &e, "error");
 		return;
 	}
-	if (!take_token(g, c, event)) {
+	if (!choice_take_token(g, c, event)) {
 		api_refuse(&e, 500, NULL, "no memory");
 		fail(g, &e, "error");
 		return;
@@ -340,7 +247,7 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 		return;
 	}
 	if (g->request.stream)
-		send_chunks(g, c);
+		send_news(g, c);
 	if (g->n_finished == g->n_choices)
 		finish_answer(g);
 }
@@ -349,7 +256,7 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 static void on_scored(Generation *g, Choice *c, bool is_last)
 {
 	ApiError e;
-	if (!add_prompt_logs(c)) {
+	if (!choice_take_scores(c)) {
 		api_refuse(&e, 500, NULL, "no memory");
 		fail(g, &e, "error");
 		return;
@@ -361,7 +268,7 @@ static void on_scored(Generation *g, Choice *c, bool is_last)
 	}
 	if (g->request.stream) {
 		c->code_points = count_code_points(c->prompt->text, c->prompt->n_bytes);
-		send_chunks(g, c);
+		send_news(g, c);
 	}
 	if (g->n_finished == g->n_choices)
 		finish_answer(g);
@@ -378,7 +285,7 @@ static void on_started(Generation *g, Choice *c)
 		histogram_add(&s->metrics.queue, g->started - g->submitted);
 	}
 	if (!g->is_over && g->request.stream && !c->sequence.scores)
-		send_chunks(g, c);
+		send_news(g, c);
 }
 
 static void take_event(EngineEvent *event)
@@ -438,7 +345,7 @@ void generation_batch(Job *job)
 static void work(Job *job)
 {
 	Generation *g = (Generation *)job;
-	api_read_request(&g->call.s->limits, g->request.is_chat, g->call.body, g->call.n_body, &g->request, &g->call.error);
+	api_read_request(&g->call.s->limits, g->api->read, g->call.body, g->call.n_body, &g->request, &g->call.error);
 	free(g->call.body);
 	g->call.body = NULL;
 }
@@ -451,6 +358,16 @@ static bool make_scores(Sequence *q, int n_tops)
 	if (q->scores)
 		q->scores[0].logprob = NAN;
 	return q->scores != NULL;
+}
+
+static bool make_chunk_head(Generation *g)
+{
+	size_t n;
+	FILE *out = open_memstream(&g->chunk_head, &n);
+	if (!out)
+		return false;
+	g->api->head(g, out);
+	return fclose(out) == 0;
 }
 
 static bool make_choices(Generation *g)
@@ -469,19 +386,12 @@ static bool make_choices(Generation *g)
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
 			.pages_as_needed = 1}};
 		q->sampling.seed += (uint64_t)(i % r->n);
-		AtlasStatus status = atlas_text_open(g->call.s->limits.plan, 1, &c->stream);
-		if (status == ATLAS_OK)
-			status = atlas_text_stops(
-				c->stream, (const char *const *)r->stops, r->stop_bytes, r->n_stops, r->include_stop);
-		if (status != ATLAS_OK && status != ATLAS_NO_TOKENIZER)
-			return false;
-		if (r->echo && !r->stream && !add_text(c, c->prompt->text, c->prompt->n_bytes))
+		if (!choice_open(g, c))
 			return false;
 		if (r->echo && r->logprobs && !make_scores(q, r->top_logprobs))
 			return false;
 	}
-	g->chunk_head = r->stream ? answer_chunk_head(g) : NULL;
-	return g->choices && (g->chunk_head || !r->stream);
+	return g->choices && (!r->stream || !g->api->head || make_chunk_head(g));
 }
 
 /* May the request have a place? Refusals come before any work of the engine. */
@@ -497,7 +407,7 @@ static bool admit(Generation *g)
 	else if (s->state == LOADING)
 		api_refuse(e, 503, NULL, "the model is being loaded: GET /ready says when it is");
 	else if (n > s->options->max_queue + s->info.slots)
-		return api_refuse(e, 400, g->request.is_chat ? "n" : "prompt",
+		return api_refuse(e, 400, "prompt",
 			"the request asks for %d answers: this server takes %d", n, s->options->max_queue + s->info.slots);
 	else if (s->metrics.waiting + n > s->options->max_queue + s->info.slots - s->metrics.running)
 		s->metrics.shed++,
@@ -538,7 +448,7 @@ static void done(Job *job)
 		engine_submit(s->engine, &g->choices[i].sequence);
 }
 
-void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat)
+void generation_start(Server *s, Conn *conn, HttpReader *r)
 {
 	Generation *g = (Generation *)call_open(s, conn, r, sizeof *g);
 	if (!g)
@@ -546,9 +456,9 @@ void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat)
 	g->call.job.work = work;
 	g->call.job.done = done;
 	g->call.gone = gone;
-	g->request.is_chat = is_chat;
+	g->api = api_of_path(r->request.path);
 	g->created = time(NULL);
-	call_put_random(g->answer_id, is_chat ? "chatcmpl-" : "cmpl-");
+	call_put_random(g->answer_id, g->api->answer_id);
 	g->is_in_worker = true;
 	workers_add(s->workers, &g->call.job);
 }

@@ -71,6 +71,15 @@ void metrics_step(Metrics *m, double seconds)
 }
 
 /* A client may send any name: a limited number is kept apart, and none that could break the text. */
+void metrics_answer(Metrics *m, const char *route, int status)
+{
+	const char *path = route ? strchr(route, '/') : NULL;
+	int r = 0;
+	while (r < m->n_routes && !(path && strcmp(m->routes[r], path) == 0))
+		r++;
+	m->requests[r][status / 100 % 6]++;
+}
+
 void metrics_unknown(Metrics *m, const char *name)
 {
 	static const char others[] = "(others)";
@@ -172,9 +181,12 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->session.accepted_drafts);
 	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",
 		m->shed);
-	head(out, "http_requests_total", "counter", "Answers by class of their status.");
-	for (int i = 2; i < 6; i++)
-		fprintf(out, "atlas_http_requests_total{status=\"%dxx\"} %lld\n", i, (long long)m->requests[i]);
+	head(out, "http_requests_total", "counter", "Answers by route and class of their status.");
+	for (int r = 0; r <= m->n_routes; r++)
+		for (int i = 2; i < 6; i++)
+			if (m->requests[r][i])
+				fprintf(out, "atlas_http_requests_total{route=\"%s\",status=\"%dxx\"} %lld\n",
+					r < m->n_routes ? m->routes[r] : "(others)", i, (long long)m->requests[r][i]);
 	head(out, "request_success_total", "counter", "Answers that ended, by how.");
 	for (int i = 0; i < FINISHES; i++)
 		fprintf(out, "atlas_request_success_total{finished_reason=\"%s\"} %lld\n", finish_names[i],

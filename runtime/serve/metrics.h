@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { METRICS_BOUNDS = 20, METRICS_BUCKETS = 128, METRICS_UNKNOWN = 32 };
+enum { METRICS_BOUNDS = 20, METRICS_BUCKETS = 128, METRICS_UNKNOWN = 32, METRICS_ROUTES = 24 };
 
 typedef struct Histogram {
 	int64_t counts[METRICS_BOUNDS + 1]; /* of each bucket alone */
@@ -28,7 +28,9 @@ typedef struct StepBucket {
 } StepBucket;
 
 typedef struct Metrics {
-	int64_t requests[6];                /* by the first digit of the status */
+	const char *routes[METRICS_ROUTES]; /* [n_routes] paths; static */
+	int n_routes;
+	int64_t requests[METRICS_ROUTES + 1][6]; /* of each, and of all others, by the first digit of the status */
 	int64_t finished[FINISHES], cancelled[CANCELS];
 	int64_t shed, prompt_tokens, generation_tokens, running, waiting;
 	AtlasSessionInfo session;           /* after the last step */
@@ -44,6 +46,8 @@ typedef struct Metrics {
 void metrics_start(Metrics *m, const AtlasPlan *plan, const char *target);
 /* The step of m->session took so long. */
 void metrics_step(Metrics *m, double seconds);
+/* An answer: route is "METHOD PATH" or a path; NULL = none was read. */
+void metrics_answer(Metrics *m, const char *route, int status);
 void metrics_unknown(Metrics *m, const char *name);
 void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *info, const char *target, FILE *out);
 

@@ -169,7 +169,7 @@ static void refuse_stream(Conn *c)
 	c->keep_alive = false;
 	c->state = ANSWERING;
 	c->is_1_0 = c->reader.request.minor == 0 && c->reader.request.method;
-	c->net->options.bad(c->net->options.ctx, c, c->reader.status, c->reader.why);
+	c->net->options.bad(c->net->options.ctx, c, &c->reader);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)

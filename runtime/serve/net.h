@@ -24,8 +24,9 @@ typedef struct NetOptions {
 	double idle_s, head_s, body_s, stall_s;
 	void *ctx;
 	void (*request)(void *ctx, Conn *c, HttpReader *r);
-	/* The stream of c was no request, answer and close: conn_answer with keep_alive off. */
-	void (*bad)(void *ctx, Conn *c, int status, const char *why);
+	/* The stream of c was no request: r->status, r->why, and as much of r->request as was read. Answer and close:
+	 * conn_answer with keep_alive off. */
+	void (*bad)(void *ctx, Conn *c, const HttpReader *r);
 	void (*gone)(void *ctx, Conn *c, void *answer); /* answer: what conn_set_answer gave, never NULL */
 } NetOptions;
 

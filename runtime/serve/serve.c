@@ -1,6 +1,8 @@
 /* serve.c - the server's life: opens, serves, drains, ends (serve.h). */
 #include "artifacts/hash.h"
+#include "runtime/plan_handle.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -29,13 +31,12 @@ bool serve_is_loopback(const char *host)
 
 /* Events of the loop ------------------------------------------------------------ */
 
-static void on_bad(void *ctx, Conn *conn, int status, const char *why)
+static void on_bad(void *ctx, Conn *conn, const HttpReader *r)
 {
 	Server *s = ctx;
-	HttpReader none = {0};
 	ApiError e;
-	api_refuse(&e, status, NULL, "%s", why);
-	answer_error_now(s, conn, &none, &e);
+	api_refuse(&e, r->status, NULL, "%s", r->why);
+	answer_error_now(s, conn, r, &e);
 }
 
 static void on_gone(void *ctx, Conn *conn, void *answer)
@@ -100,6 +101,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		if (!call_is_generation(c))
 			continue;
 		const double since = generation_waits_since(c);
+		generation_ping(c, now);
 		if (is_late)
 			generation_cancel(c, BY_DRAIN);
 		else if (since > 0 && now - since > s->options->max_wait_s)
@@ -181,17 +183,36 @@ static int open_net(Server *s)
 	s->net = net_open(s->base, &options, why, sizeof why);
 	if (!s->net)
 		return say(s, EXIT_ENVIRONMENT, why);
-	snprintf(why, sizeof why, "%d slots of %d tokens, %d KV pages of %d", s->info.slots, s->info.max_context,
-		s->info.pages, s->info.page);
+	snprintf(why, sizeof why, "%d slots of %d tokens, %d KV pages of %d, tool format %s", s->info.slots,
+		s->info.max_context, s->info.pages, s->info.page, s->limits.tools ? s->limits.tools->name : "none");
 	log_event(s, "plan", why);
 	log_event(s, "listening", net_name(s->net));
 	return 0;
 }
 
+/* The form in which the model calls tools, and whether it reasons, as its template has it. */
+static int find_tools(Server *s)
+{
+	const AtlasPlan *plan = s->options->plan;
+	const ToolTemplate t = plan->has_chat ? tool_template_of(&plan->chat) : (ToolTemplate){0};
+	const char *name = s->options->tool_format;
+	char why[200], names[120];
+	s->limits.tools = name ? tool_format_named(name) : t.format;
+	s->limits.has_short_ids = t.has_short_ids;
+	s->limits.has_reasoning = t.has_reasoning;
+	if (!name || s->limits.tools || strcmp(name, "none") == 0)
+		return 0;
+	tool_format_names(names, sizeof names);
+	snprintf(why, sizeof why, "--tool-format %.40s: expected none, %s", name, names);
+	return say(s, EXIT_USAGE, why);
+}
+
 static int open_all(Server *s)
 {
-	int code = check_access(s);
-	if (code || (code = open_loop(s)) || (code = open_net(s)))
+	int code = find_tools(s);
+	if (code || (code = check_access(s)))
+		return code;
+	if ((code = open_loop(s)) || (code = open_net(s)))
 		return code;
 	const EngineOptions options = {.plan = s->options->plan, .mail = s->mail, .ctx = s,
 		.open_session = s->options->open_session, .open_ctx = s->options->open_ctx, .batch = on_batch};
@@ -227,7 +248,9 @@ int serve_run(const ServeOptions *options)
 	s->info.struct_size = sizeof s->info;
 	s->created = time(NULL);
 	atlas_plan_info(options->plan, &s->info);
-	s->limits = (ApiLimits){options->plan, &s->info, options->names, options->n_names};
+	s->limits = (ApiLimits){
+		.plan = options->plan, .info = &s->info, .names = options->names, .n_names = options->n_names};
+	route_names(&s->metrics);
 	s->metrics.session.free_slots = s->info.slots;
 	s->metrics.session.free_pages = s->info.pages;
 	hex_text(s->info.root_hash, 6, s->fingerprint);

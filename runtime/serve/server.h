@@ -60,6 +60,7 @@ struct Call {
 	char *body; size_t n_body;
 	char *text; size_t n_text; /* a worker's answer */
 	ApiError error;
+	void (*put_error)(const ApiError *e, FILE *out); /* its API's form */
 	void (*gone)(Call *c);     /* the peer went away; conn is NULL already */
 };
 
@@ -83,14 +84,16 @@ void log_event(Server *s, const char *event, const char *text);
 
 /* routes.c ------------------------------------------------------------ */
 
+void route_names(Metrics *m); /* fills its routes */
 void route_request(void *server, Conn *conn, HttpReader *r); /* NetOptions.request */
 
 /* generation.c ------------------------------------------------------------ */
 
-void generation_start(Server *s, Conn *conn, HttpReader *r, bool is_chat);
+void generation_start(Server *s, Conn *conn, HttpReader *r); /* at the path of an Api */
 void generation_batch(Job *job);             /* EngineOptions.batch */
 void generation_cancel(Call *c, Cancelled why); /* whatever it is waiting for; its peer gets an error */
 bool call_is_generation(const Call *c);
+void generation_ping(Call *c, double now); /* a stream that has been silent for a while says so, where its API can */
 double generation_waits_since(const Call *c); /* 0: all of it has a slot, or it has not been submitted */
 
 /* about.c: answers of the loop ------------------------------------------------------------ */
@@ -102,6 +105,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r);
 void about_ready(Server *s, Conn *conn, HttpReader *r);
 void about_metrics(Server *s, Conn *conn, HttpReader *r);
 /* tokens.c: answers of a worker */
+void tokens_count(Server *s, Conn *conn, HttpReader *r);
 void tokens_encode(Server *s, Conn *conn, HttpReader *r);
 void tokens_decode(Server *s, Conn *conn, HttpReader *r);
 
