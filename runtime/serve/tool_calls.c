@@ -77,46 +77,51 @@ static bool is_key(JsonSlice key, const char *name)
 }
 
 /* Arguments that are a string which has the object, as some models write them. */
-static CallResult add_quoted(ToolCalls *calls, const char *name, size_t n_name, json_t *text)
+static CallResult add_quoted(ToolCalls *calls, JsonSlice name, JsonSlice string)
 {
-	const char *p = json_string_value(text);
-	size_t n = json_string_length(text);
+	size_t n;
+	char *text = json_scan_text(string, &n), *p = text;
+	if (!text)
+		return CALL_NO_MEMORY;
 	while (n && strchr(" \t\r\n", p[n - 1]))
 		n--;
 	while (n && strchr(" \t\r\n", *p))
 		p++, n--;
-	if (n && (*p != '{' || !json_scan_whole(p, n)))
-		return CALL_WRONG;
-	return n ? add_copy(calls, name, n_name, p, n) : add_copy(calls, name, n_name, "{}", 2);
+	const CallResult result = n == 0             ? add_copy(calls, name.at, name.n, "{}", 2)
+		: *p == '{' && json_scan_whole(p, n) ? add_copy(calls, name.at, name.n, p, n)
+											 : CALL_WRONG;
+	free(text);
+	return result;
 }
 
-static json_t *decode(JsonSlice s) { return json_loadb(s.at, s.n, JSON_DECODE_ANY, NULL); }
+static CallResult add_arguments(ToolCalls *calls, JsonSlice name, JsonSlice arguments)
+{
+	switch (arguments.n ? arguments.at[0] : 'n') {
+	case 'n': return add_copy(calls, name.at, name.n, "{}", 2); /* null */
+	case '{': return add_copy(calls, name.at, name.n, arguments.at, arguments.n);
+	case '"': return add_quoted(calls, name, arguments);
+	default: return CALL_WRONG;
+	}
+}
 
 static CallResult add_object(ToolCalls *calls, json_t *tools, const char *json, size_t n)
 {
-	JsonSlice key, value, name = {0}, arguments = {0};
+	JsonSlice key, value, name = {0}, arguments = {0}, called;
 	for (size_t at = 0; json_scan_next(json, n, &at, &key, &value);) {
 		if (is_key(key, "name"))
 			name = value;
 		else if (is_key(key, "arguments") || is_key(key, "parameters"))
 			arguments = value;
 	}
-	if (!name.n || name.at[0] != '"' || name.n > 8 * TOOL_NAME_BYTES)
+	if (!name.n || name.at[0] != '"')
 		return CALL_WRONG;
-	json_t *known = decode(name), *text = arguments.n && arguments.at[0] == '"' ? decode(arguments) : NULL;
-	const char *called = json_string_value(known);
-	const size_t n_called = json_string_length(known);
-	CallResult result = CALL_WRONG;
-	if (called && tool_find(tools, called, n_called)) {
-		if (!arguments.n || arguments.at[0] == 'n') /* null */
-			result = add_copy(calls, called, n_called, "{}", 2);
-		else if (arguments.at[0] == '{')
-			result = add_copy(calls, called, n_called, arguments.at, arguments.n);
-		else if (text)
-			result = add_quoted(calls, called, n_called, text);
-	}
-	json_decref(known);
-	json_decref(text);
+	char *text = json_scan_text(name, &called.n);
+	if (!text)
+		return CALL_NO_MEMORY;
+	called.at = text;
+	const CallResult result =
+		tool_find(tools, called.at, called.n) ? add_arguments(calls, called, arguments) : CALL_WRONG;
+	free(text);
 	return result;
 }
 
@@ -237,8 +242,8 @@ static void put_value(FILE *out, int types, JsonSlice text)
 		fputs("false", out);
 	else if ((types & (INTEGER | NUMBER) && json_scan_number(s.at, s.n, &is_integer) &&
 				 (is_integer || types & NUMBER)) ||
-		(s.n && types & OBJECT && *s.at == '{' && json_scan_whole(s.at, s.n)) ||
-		(s.n && types & LIST && *s.at == '[' && json_scan_whole(s.at, s.n)))
+		(s.n && types & OBJECT && *s.at == '{' && json_scan_value(s.at, s.n)) ||
+		(s.n && types & LIST && *s.at == '[' && json_scan_value(s.at, s.n)))
 		fwrite(s.at, 1, s.n, out);
 	else
 		json_text(out, text.at, text.n);
@@ -277,7 +282,8 @@ CallResult tool_calls_add_typed(
 		between = ",";
 	}
 	fputs(n ? "}" : "{}", out);
-	if (fclose(out) != 0) {
+	/* A memory stream that cannot grow does not say so for certain. */
+	if (fclose(out) != 0 || !arguments || !json_scan_whole(arguments, n_arguments)) {
 		free(arguments);
 		return CALL_NO_MEMORY;
 	}
