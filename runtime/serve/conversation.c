@@ -117,8 +117,8 @@ const char *conversation_last_text(const Conversation *c) { return c->content.f 
 
 /* Tools and settings ------------------------------------------------------------ */
 
-bool conversation_add_tool(
-	Conversation *c, const char *name, const char *description, json_t *parameters, json_t *strict, ApiError *e)
+bool conversation_add_tool(Conversation *c, size_t place, const char *name, const char *description,
+	json_t *parameters, json_t *strict, ApiError *e)
 {
 	json_t *tools = json_object_get(c->chat, "tools");
 	if (!tools && json_object_set_new(c->chat, "tools", json_array()) == 0)
@@ -128,6 +128,8 @@ bool conversation_add_tool(
 		(!strict || json_object_set(function, "strict", strict) == 0);
 	good = good && json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function)) == 0;
 	json_decref(function);
+	if (c->n_tools < CONVERSATION_TOOLS)
+		c->places[c->n_tools++] = place;
 	return good || no_memory(e);
 }
 
@@ -148,11 +150,23 @@ bool conversation_set_variable(Conversation *c, const char *name, json_t *value,
 	return json_object_set_new(all, name, value) == 0 || no_memory(e);
 }
 
-/* An error about the list of messages is about the field that it was made of. */
-static void rename_field(const char *field, ApiError *e)
+/* An error about the list of messages is about the field that it was made of; one about a tool, about the request's. */
+static void rename_field(const Conversation *c, const char *field, ApiError *e)
 {
+	char param[sizeof e->param], text[sizeof e->message];
+	int index, end = 0;
 	if (strncmp(e->param, "messages", 8) == 0)
 		snprintf(e->param, sizeof e->param, "%s", field);
+	if (sscanf(e->param, "tools[%d]%n", &index, &end) < 1 || !end || index < 0 || index >= c->n_tools)
+		return;
+	const char *rest = e->param + end;
+	rest += strncmp(rest, ".function", 9) == 0 ? 9 : 0;
+	snprintf(param, sizeof param, "tools[%zu]%.60s", c->places[index], rest);
+	if (strncmp(e->message, e->param, strlen(e->param)) == 0) {
+		snprintf(text, sizeof text, "%s%.480s", param, e->message + strlen(e->param));
+		memcpy(e->message, text, sizeof text);
+	}
+	memcpy(e->param, param, sizeof param);
 }
 
 bool conversation_end(Conversation *c, const ApiLimits *limits, const char *field, ApiRequest *r, ApiError *e)
@@ -167,7 +181,7 @@ bool conversation_end(Conversation *c, const ApiLimits *limits, const char *fiel
 	r->n_prompts = 1;
 	const bool good = api_read_tools(limits, c->chat, r, e) && api_prompt_of_chat(limits, c->chat, r->prompts, e);
 	if (!good)
-		rename_field(field, e);
+		rename_field(c, field, e);
 	return good;
 }
 
@@ -235,4 +249,13 @@ bool conversation_needs(json_t *object, const char *name, const char *at, const 
 		return api_refuse(e, 400, param, "%s is %s: expected a string", param, found ? api_kind(found) : "missing");
 	*value = json_string_value(found);
 	return true;
+}
+
+bool conversation_needs_name(json_t *object, const char *name, const char *at, const char **value, ApiError *e)
+{
+	char param[sizeof e->param];
+	if (!conversation_needs(object, name, at, value, e))
+		return false;
+	snprintf(param, sizeof param, "%.60s.%.30s", at, name);
+	return **value || api_refuse(e, 400, param, "%s is empty", param);
 }

@@ -16,6 +16,8 @@ typedef struct Texts { /* texts one after the other; time is linear in their byt
 	size_t n;
 } Texts;
 
+enum { CONVERSATION_TOOLS = 256 };
+
 typedef struct Conversation { /* zeroed; conversation_free */
 	json_t *chat;      /* the request that Chat Completions would have; owned */
 	json_t *calls;     /* id of a call: its name; owned */
@@ -24,6 +26,7 @@ typedef struct Conversation { /* zeroed; conversation_free */
 	const char *role;  /* static; NULL = none */
 	Texts content, reasoning;
 	json_t *turn_calls; /* owned; NULL = none */
+	size_t places[CONVERSATION_TOOLS]; int n_tools; /* where in the request the tools are */
 } Conversation;
 
 bool conversation_open(Conversation *c, ApiError *e);
@@ -36,9 +39,9 @@ bool conversation_add_reasoning(Conversation *c, const char *text, ApiError *e);
 /* arguments: the text of a JSON object. */
 bool conversation_add_call(Conversation *c, const char *id, const char *name, const char *arguments, ApiError *e);
 bool conversation_add_result(Conversation *c, const char *id, const char *text, ApiError *e);
-/* parameters: JSON Schema, NULL = none. */
-bool conversation_add_tool(
-	Conversation *c, const char *name, const char *description, json_t *parameters, json_t *strict, ApiError *e);
+/* The request's tool `place`. parameters: JSON Schema, NULL = none. */
+bool conversation_add_tool(Conversation *c, size_t place, const char *name, const char *description,
+	json_t *parameters, json_t *strict, ApiError *e);
 /* The role of the last message, if it has text and no calls; NULL otherwise. */
 const char *conversation_last_text(const Conversation *c);
 /* A member of `chat`, or of its chat_template_kwargs unless they have it. Takes the reference. */
@@ -52,7 +55,8 @@ bool conversation_end(Conversation *c, const ApiLimits *limits, const char *fiel
  * with it do not count; NULL = none. */
 bool conversation_text_of(
 	json_t *value, const char *const *types, const char *skip, const char *at, char **text, ApiError *e);
-/* A string that must be there. */
+/* A string that must be there, and one that must not be empty. */
 bool conversation_needs(json_t *object, const char *name, const char *at, const char **value, ApiError *e);
+bool conversation_needs_name(json_t *object, const char *name, const char *at, const char **value, ApiError *e);
 
 #endif

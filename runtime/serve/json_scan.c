@@ -1,6 +1,8 @@
 /* json_scan.c - see json_scan.h. A state for each place in the grammar of RFC 8259. */
 #include "runtime/serve/json_scan.h"
+#include "runtime/text/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum State {
@@ -162,17 +164,25 @@ bool json_scan_whole(const char *text, size_t n)
 	return end == JSON_DONE && i == n;
 }
 
+bool json_scan_value(const char *text, size_t n)
+{
+	JsonScan s = {.depth = 1, .lists = 1}; /* in a list */
+	for (size_t i = 0; i < n; i++)
+		if ((s.depth == 1 && text[i] == ',') || json_scan(&s, (unsigned char)text[i]) != JSON_MORE)
+			return false;
+	return json_scan(&s, ']') == JSON_DONE;
+}
+
 bool json_scan_number(const char *text, size_t n, bool *is_integer)
 {
-	JsonScan s = {.depth = 1, .lists = 1}; /* in a list, where a number may be */
 	*is_integer = true;
 	for (size_t i = 0; i < n; i++) {
 		const unsigned char c = (unsigned char)text[i];
-		if ((!is_digit(c) && !(c == '-' || (i && c && strchr("+.eE", c)))) || json_scan(&s, c) != JSON_MORE)
+		if (!is_digit(c) && !(c && strchr(i ? "-+.eE" : "-", c)))
 			return false;
 		*is_integer &= is_digit(c) || c == '-';
 	}
-	return n && json_scan(&s, ']') == JSON_DONE;
+	return n && json_scan_value(text, n);
 }
 
 /* Members ------------------------------------------------------------ */
@@ -223,4 +233,56 @@ bool json_scan_next(const char *text, size_t n, size_t *at, JsonSlice *key, Json
 	*at = skip_value(text, n, i);
 	*value = (JsonSlice){text + i, *at - i};
 	return true;
+}
+
+/* Strings ------------------------------------------------------------ */
+
+/* Of four digits. */
+static uint32_t hex_value(const char *digits)
+{
+	uint32_t value = 0;
+	for (int i = 0; i < 4; i++) {
+		const unsigned char c = (unsigned char)digits[i];
+		value = value << 4 | (uint32_t)(is_digit(c) ? c - '0' : (c | 32) - 'a' + 10);
+	}
+	return value;
+}
+
+/* The code point of the escapes at `at`, which is after a backslash and a u; moves `at` after it. */
+static uint32_t unescape(const char *text, size_t n, size_t *at)
+{
+	const uint32_t high = hex_value(text + *at);
+	*at += 4;
+	if (high < 0xd800 || high > 0xdfff)
+		return high;
+	if (high < 0xdc00 && *at + 6 <= n && text[*at] == '\\' && text[*at + 1] == 'u') {
+		const uint32_t low = hex_value(text + *at + 2);
+		if (low >= 0xdc00 && low <= 0xdfff) {
+			*at += 6;
+			return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+		}
+	}
+	return UTF8_REPLACEMENT;
+}
+
+char *json_scan_text(JsonSlice string, size_t *n)
+{
+	static const char letters[] = "bfnrt", meant[] = "\b\f\n\r\t";
+	char *text = malloc(string.n);
+	size_t end = string.n - 1;
+	*n = 0;
+	for (size_t at = 1; text && at < end;) {
+		const char c = string.at[at++];
+		if (c != '\\') {
+			text[(*n)++] = c;
+			continue;
+		}
+		const char escape = string.at[at++];
+		const char *letter = strchr(letters, escape);
+		if (escape == 'u')
+			*n += (size_t)utf8_write((unsigned char *)text + *n, unescape(string.at, end, &at));
+		else
+			text[(*n)++] = letter ? meant[letter - letters] : escape;
+	}
+	return text;
 }

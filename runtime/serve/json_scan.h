@@ -26,6 +26,8 @@ typedef struct JsonScan { /* zeroed = before an object or a list */
 JsonEnd json_scan(JsonScan *s, unsigned char c);
 /* Is the text one object or list, without blanks around it? */
 bool json_scan_whole(const char *text, size_t n);
+/* Is the text a value of JSON that may be a member, which counts for the depth? */
+bool json_scan_value(const char *text, size_t n);
 /* Is the text a number of JSON? *is_integer: without fraction and exponent. */
 bool json_scan_number(const char *text, size_t n, bool *is_integer);
 
@@ -34,5 +36,7 @@ typedef struct JsonSlice { const char *at; size_t n; } JsonSlice; /* bytes of a 
 /* The next member or element of an object or list that json_scan_whole accepts. *at: 0 at first. False: there are no
  * more. key: of an object; NULL for lists. */
 bool json_scan_next(const char *text, size_t n, size_t *at, JsonSlice *key, JsonSlice *value);
+/* What a string says, [*n] and free(); half a surrogate pair is U+FFFD. NULL: no memory. */
+char *json_scan_text(JsonSlice string, size_t *n);
 
 #endif

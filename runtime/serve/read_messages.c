@@ -21,7 +21,7 @@ static bool read_result(Conversation *c, json_t *block, const char *at, ApiError
 	const char *id;
 	char *text = NULL;
 	json_t *content = api_get(block, "content");
-	if (!conversation_needs(block, "tool_use_id", at, &id, e) ||
+	if (!conversation_needs_name(block, "tool_use_id", at, &id, e) ||
 		(content && !conversation_text_of(content, text_types, NULL, at, &text, e)))
 		return false;
 	const bool good = conversation_add_result(c, id, text ? text : "", e);
@@ -33,7 +33,7 @@ static bool read_use(Conversation *c, json_t *block, const char *at, ApiError *e
 {
 	const char *id, *name;
 	json_t *input = json_object_get(block, "input");
-	if (!conversation_needs(block, "id", at, &id, e) || !conversation_needs(block, "name", at, &name, e))
+	if (!conversation_needs_name(block, "id", at, &id, e) || !conversation_needs_name(block, "name", at, &name, e))
 		return false;
 	if (!json_is_object(input))
 		return api_refuse(e, 400, at, "%s.input is %s: expected an object", at, input ? api_kind(input) : "missing");
@@ -155,12 +155,12 @@ static bool read_tools(Conversation *c, json_t *o, ApiError *e)
 			return false;
 		if (type && strcmp(type, "custom") != 0)
 			return api_refuse(e, 400, at, "%s is of type %.60s: this server runs no tools", at, type);
-		if (!conversation_needs(tool, "name", at, &name, e))
+		if (!conversation_needs_name(tool, "name", at, &name, e))
 			return false;
 		if (!json_is_object(schema))
 			return api_refuse(
 				e, 400, at, "%s.input_schema is %s: expected an object", at, schema ? api_kind(schema) : "missing");
-		if (!conversation_add_tool(c, name, description, schema, api_get(tool, "strict"), e))
+		if (!conversation_add_tool(c, i, name, description, schema, api_get(tool, "strict"), e))
 			return false;
 	}
 	return true;
@@ -185,7 +185,7 @@ static bool read_choice(Conversation *c, json_t *o, ApiError *e)
 	if (strcmp(type, "tool") != 0)
 		return api_refuse(
 			e, 400, "tool_choice", "tool_choice is of type %.40s: expected auto, any, tool or none", type);
-	return conversation_needs(choice, "name", "tool_choice", &name, e) &&
+	return conversation_needs_name(choice, "name", "tool_choice", &name, e) &&
 		conversation_set(c, "tool_choice",
 			json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name), e);
 }

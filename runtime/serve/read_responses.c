@@ -33,7 +33,7 @@ static bool read_call(Conversation *c, json_t *item, const char *at, ApiError *e
 {
 	const char *id, *name, *arguments;
 	json_error_t unused;
-	if (!conversation_needs(item, "call_id", at, &id, e) || !conversation_needs(item, "name", at, &name, e) ||
+	if (!conversation_needs_name(item, "call_id", at, &id, e) || !conversation_needs_name(item, "name", at, &name, e) ||
 		!conversation_needs(item, "arguments", at, &arguments, e))
 		return false;
 	json_t *value = json_loads(arguments, 0, &unused);
@@ -48,7 +48,7 @@ static bool read_call(Conversation *c, json_t *item, const char *at, ApiError *e
 static bool read_custom_call(Conversation *c, json_t *item, const char *at, ApiError *e)
 {
 	const char *id, *name, *input;
-	if (!conversation_needs(item, "call_id", at, &id, e) || !conversation_needs(item, "name", at, &name, e) ||
+	if (!conversation_needs_name(item, "call_id", at, &id, e) || !conversation_needs_name(item, "name", at, &name, e) ||
 		!conversation_needs(item, "input", at, &input, e))
 		return false;
 	json_t *object = json_pack("{s:s}", "input", input);
@@ -64,7 +64,7 @@ static bool read_output(Conversation *c, json_t *item, const char *at, ApiError 
 {
 	const char *id;
 	char *text;
-	if (!conversation_needs(item, "call_id", at, &id, e) ||
+	if (!conversation_needs_name(item, "call_id", at, &id, e) ||
 		!conversation_text_of(json_object_get(item, "output"), text_types, NULL, at, &text, e))
 		return false;
 	const bool good = conversation_add_result(c, id, text, e);
@@ -140,8 +140,8 @@ static bool read_input(Conversation *c, json_t *o, ApiError *e)
 /* Tools ------------------------------------------------------------ */
 
 /* Its grammar is part of what the model reads about it. */
-static bool add_custom(Conversation *c, json_t *tool, const char *name, const char *description, ApiRequest *r,
-	ApiError *e)
+static bool add_custom(Conversation *c, size_t place, json_t *tool, const char *name, const char *description,
+	ApiRequest *r, ApiError *e)
 {
 	const char *grammar = json_string_value(json_object_get(json_object_get(tool, "format"), "definition"));
 	json_t *parameters = json_pack("{s:s, s:{s:{s:s}}, s:[s]}", "type", "object", "properties", "input", "type",
@@ -152,18 +152,20 @@ static bool add_custom(Conversation *c, json_t *tool, const char *name, const ch
 	bool good = r->custom_tools && parameters && json_object_set_new(r->custom_tools, name, json_true()) == 0 &&
 		asprintf(&all, "%s%s%s", description ? description : "",
 			grammar ? "\nThe input is a text of this grammar:\n" : "", grammar ? grammar : "") >= 0;
-	good = good ? conversation_add_tool(c, name, all, parameters, NULL, e) : api_refuse(e, 500, NULL, "no memory");
+	good = good ? conversation_add_tool(c, place, name, all, parameters, NULL, e)
+				: api_refuse(e, 500, NULL, "no memory");
 	free(all);
 	json_decref(parameters);
 	return good;
 }
 
-/* kept: the tools that a model can call, as they came. The server runs none itself: it leaves those out. */
-static bool read_tool(Conversation *c, json_t *tool, const char *at, json_t *kept, ApiRequest *r, ApiError *e)
+/* kept: the tools that a model can call, as they came. The server runs none: those that it would are left out. */
+static bool read_tool(Conversation *c, json_t *tool, size_t place, json_t *kept, ApiRequest *r, ApiError *e)
 {
 	const char *type = json_string_value(json_object_get(tool, "type")), *name, *description = NULL;
 	json_t *parameters = api_get(tool, "parameters");
-	char ignored[API_NAME_BYTES];
+	char ignored[API_NAME_BYTES], at[40];
+	snprintf(at, sizeof at, "tools[%zu]", place);
 	if (!type)
 		return api_refuse(e, 400, at, "%s: expected an object with a type", at);
 	if (strcmp(type, "function") != 0 && strcmp(type, "custom") != 0) {
@@ -171,28 +173,25 @@ static bool read_tool(Conversation *c, json_t *tool, const char *at, json_t *kep
 		request_ignore(r, ignored);
 		return true;
 	}
-	if (!conversation_needs(tool, "name", at, &name, e) || !api_text(tool, "description", &description, e))
+	if (!conversation_needs_name(tool, "name", at, &name, e) || !api_text(tool, "description", &description, e))
 		return false;
 	if (json_array_append(kept, tool) != 0)
 		return api_refuse(e, 500, NULL, "no memory");
 	if (*type == 'c')
-		return add_custom(c, tool, name, description, r, e);
+		return add_custom(c, place, tool, name, description, r, e);
 	if (parameters && !json_is_object(parameters))
 		return api_refuse(e, 400, at, "%s.parameters is %s: expected an object", at, api_kind(parameters));
-	return conversation_add_tool(c, name, description, parameters, api_get(tool, "strict"), e);
+	return conversation_add_tool(c, place, name, description, parameters, api_get(tool, "strict"), e);
 }
 
 static bool read_tools(Conversation *c, json_t *o, json_t *kept, ApiRequest *r, ApiError *e)
 {
 	json_t *tools = api_get(o, "tools"), *parallel = api_get(o, "parallel_tool_calls");
-	char at[40];
 	if (tools && !json_is_array(tools))
 		return api_refuse(e, 400, "tools", "tools is %s: expected a list", api_kind(tools));
-	for (size_t i = 0; i < json_array_size(tools); i++) {
-		snprintf(at, sizeof at, "tools[%zu]", i);
-		if (!read_tool(c, json_array_get(tools, i), at, kept, r, e))
+	for (size_t i = 0; i < json_array_size(tools); i++)
+		if (!read_tool(c, json_array_get(tools, i), i, kept, r, e))
 			return false;
-	}
 	if (parallel && !json_is_boolean(parallel))
 		return api_refuse(e, 400, "parallel_tool_calls", "parallel_tool_calls is %s: expected true or false",
 			api_kind(parallel));
@@ -214,7 +213,7 @@ static bool read_choice(Conversation *c, json_t *o, ApiError *e)
 	}
 	if (!type || (strcmp(type, "function") != 0 && strcmp(type, "custom") != 0))
 		return api_refuse(e, 400, field, "tool_choice: expected a word, or an object of type function or custom");
-	return conversation_needs(choice, "name", field, &name, e) &&
+	return conversation_needs_name(choice, "name", field, &name, e) &&
 		conversation_set(c, field, json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name), e);
 }
 

@@ -77,46 +77,51 @@ static bool is_key(JsonSlice key, const char *name)
 }
 
 /* Arguments that are a string which has the object, as some models write them. */
-static CallResult add_quoted(ToolCalls *calls, const char *name, size_t n_name, json_t *text)
+static CallResult add_quoted(ToolCalls *calls, JsonSlice name, JsonSlice string)
 {
-	const char *p = json_string_value(text);
-	size_t n = json_string_length(text);
+	size_t n;
+	char *text = json_scan_text(string, &n), *p = text;
+	if (!text)
+		return CALL_NO_MEMORY;
 	while (n && strchr(" \t\r\n", p[n - 1]))
 		n--;
 	while (n && strchr(" \t\r\n", *p))
 		p++, n--;
-	if (n && (*p != '{' || !json_scan_whole(p, n)))
-		return CALL_WRONG;
-	return n ? add_copy(calls, name, n_name, p, n) : add_copy(calls, name, n_name, "{}", 2);
+	const CallResult result = n == 0             ? add_copy(calls, name.at, name.n, "{}", 2)
+		: *p == '{' && json_scan_whole(p, n) ? add_copy(calls, name.at, name.n, p, n)
+											 : CALL_WRONG;
+	free(text);
+	return result;
 }
 
-static json_t *decode(JsonSlice s) { return json_loadb(s.at, s.n, JSON_DECODE_ANY, NULL); }
+static CallResult add_arguments(ToolCalls *calls, JsonSlice name, JsonSlice arguments)
+{
+	switch (arguments.n ? arguments.at[0] : 'n') {
+	case 'n': return add_copy(calls, name.at, name.n, "{}", 2); /* null */
+	case '{': return add_copy(calls, name.at, name.n, arguments.at, arguments.n);
+	case '"': return add_quoted(calls, name, arguments);
+	default: return CALL_WRONG;
+	}
+}
 
 static CallResult add_object(ToolCalls *calls, json_t *tools, const char *json, size_t n)
 {
-	JsonSlice key, value, name = {0}, arguments = {0};
+	JsonSlice key, value, name = {0}, arguments = {0}, called;
 	for (size_t at = 0; json_scan_next(json, n, &at, &key, &value);) {
 		if (is_key(key, "name"))
 			name = value;
 		else if (is_key(key, "arguments") || is_key(key, "parameters"))
 			arguments = value;
 	}
-	if (!name.n || name.at[0] != '"' || name.n > 8 * TOOL_NAME_BYTES)
+	if (!name.n || name.at[0] != '"')
 		return CALL_WRONG;
-	json_t *known = decode(name), *text = arguments.n && arguments.at[0] == '"' ? decode(arguments) : NULL;
-	const char *called = json_string_value(known);
-	const size_t n_called = json_string_length(known);
-	CallResult result = CALL_WRONG;
-	if (called && tool_find(tools, called, n_called)) {
-		if (!arguments.n || arguments.at[0] == 'n') /* null */
-			result = add_copy(calls, called, n_called, "{}", 2);
-		else if (arguments.at[0] == '{')
-			result = add_copy(calls, called, n_called, arguments.at, arguments.n);
-		else if (text)
-			result = add_quoted(calls, called, n_called, text);
-	}
-	json_decref(known);
-	json_decref(text);
+	char *text = json_scan_text(name, &called.n);
+	if (!text)
+		return CALL_NO_MEMORY;
+	called.at = text;
+	const CallResult result =
+		tool_find(tools, called.at, called.n) ? add_arguments(calls, called, arguments) : CALL_WRONG;
+	free(text);
 	return result;
 }
 
@@ -137,7 +142,8 @@ CallResult tool_calls_add(ToolCalls *calls, json_t *tools, const char *json, siz
 /* Of parameters as text ------------------------------------------------------------ */
 
 enum { STRING = 1, INTEGER = 2, NUMBER = 4, BOOLEAN = 8, NONE = 16, OBJECT = 32, LIST = 64 };
-enum { MAX_HOPS = 8, MAX_SCHEMAS = 256 }; /* of a parameter's schema: $ref and anyOf inside each other; all together */
+/* Of a parameter's schema: $ref and anyOf inside each other; schemas, types and values of enum all together. */
+enum { MAX_HOPS = 8, MAX_STEPS = 4096 };
 
 static int type_of_word(json_t *word)
 {
@@ -190,19 +196,19 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 	json_t *type = json_object_get(schema, "type"), *ref = json_object_get(schema, "$ref"),
 		   *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
 	types |= type_of_word(type);
-	for (size_t i = 0; i < json_array_size(type); i++)
+	for (size_t i = 0; i < json_array_size(type) && (*budget)-- > 0; i++)
 		types |= type_of_word(json_array_get(type, i));
 	if (types)
 		return types;
 	if (only)
 		types |= type_of_value(only);
-	for (size_t i = 0; i < json_array_size(list); i++)
+	for (size_t i = 0; i < json_array_size(list) && (*budget)-- > 0; i++)
 		types |= type_of_value(json_array_get(list, i));
 	if (json_is_string(ref))
 		types |= types_of(root, follow(root, json_string_value(ref)), hops + 1, budget);
 	for (size_t k = 0; k < sizeof unions / sizeof unions[0]; k++) {
 		json_t *each = json_object_get(schema, unions[k]);
-		for (size_t i = 0; i < json_array_size(each); i++)
+		for (size_t i = 0; i < json_array_size(each) && *budget > 0; i++)
 			types |= types_of(root, json_array_get(each, i), hops + 1, budget);
 	}
 	return types;
@@ -210,7 +216,7 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 
 static int types_of_parameter(json_t *root, JsonSlice key)
 {
-	int budget = MAX_SCHEMAS;
+	int budget = MAX_STEPS;
 	json_t *schema = json_object_getn(json_object_get(root, "properties"), key.at, key.n);
 	return types_of(root, schema ? schema : json_object_get(root, "additionalProperties"), 0, &budget);
 }
@@ -237,8 +243,8 @@ static void put_value(FILE *out, int types, JsonSlice text)
 		fputs("false", out);
 	else if ((types & (INTEGER | NUMBER) && json_scan_number(s.at, s.n, &is_integer) &&
 				 (is_integer || types & NUMBER)) ||
-		(s.n && types & OBJECT && *s.at == '{' && json_scan_whole(s.at, s.n)) ||
-		(s.n && types & LIST && *s.at == '[' && json_scan_whole(s.at, s.n)))
+		(s.n && types & OBJECT && *s.at == '{' && json_scan_value(s.at, s.n)) ||
+		(s.n && types & LIST && *s.at == '[' && json_scan_value(s.at, s.n)))
 		fwrite(s.at, 1, s.n, out);
 	else
 		json_text(out, text.at, text.n);
@@ -277,7 +283,8 @@ CallResult tool_calls_add_typed(
 		between = ",";
 	}
 	fputs(n ? "}" : "{}", out);
-	if (fclose(out) != 0) {
+	/* A memory stream that cannot grow does not say so for certain. */
+	if (fclose(out) != 0 || !arguments || !json_scan_whole(arguments, n_arguments)) {
 		free(arguments);
 		return CALL_NO_MEMORY;
 	}

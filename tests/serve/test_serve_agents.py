@@ -247,3 +247,28 @@ def test_calls_that_must_be_are_refused_by_name(agent, path, more):
     )
     status, answer = agent.post(path, asked | {"tools": [tool]} | more)
     assert status == 400 and "tool_choice" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong,rest",
+    [
+        ({"name": "a b"}, ".name: expected 1 to 128 letters, digits and _-.:/"),
+        ({"name": "now"}, ".name: an earlier tool is now already"),
+        ({"name": ""}, ".name is empty"),
+        ({"strict": True}, ".strict: a call that fits its schema for certain needs structured output"),
+    ],
+    ids=str,
+)
+def test_errors_about_tools_are_about_those_of_the_request(agent, wrong, rest):
+    """Not about the list that the template gets, which is nested and leaves tools out."""
+    tool = {"name": "weather", "input_schema": SCHEMA} | wrong
+    now = {"name": "now", "input_schema": {"type": "object"}}
+    asked = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "tools": [now, tool]}
+    status, answer = agent.post("/v1/messages", asked)
+    assert status == 400 and answer["error"]["message"].startswith(f"tools[1]{rest}"), answer
+    function = {"type": "function", "name": "weather", "parameters": SCHEMA} | wrong
+    now = {"type": "function", "name": "now"}
+    asked = {"input": "x", "tools": [now, {"type": "web_search"}, {"type": "mcp"}, function]}
+    status, answer = agent.post("/v1/responses", asked)
+    assert status == 400 and answer["error"]["message"].startswith(f"tools[3]{rest}"), answer
+    assert answer["error"]["param"] == "tools[3]" + re.match(r"\.\w+", rest)[0]

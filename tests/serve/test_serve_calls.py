@@ -228,8 +228,9 @@ def test_cut_by_the_limit(servers, form, words):
     """Each answer is whole calls and text, wherever the limit is; a call that is cut is text."""
     answer, _, _, calls = MODELS[form][2][words]
     client, seen = client_of(servers(form)), set()
+    needed = [t for t in TOOLS if t["function"]["name"] in dict(calls)]
     for limit in range(1, 200):
-        got = client.chat.completions.create(**ask(words), max_tokens=limit).choices[0]
+        got = client.chat.completions.create(**ask(words, tools=needed), max_tokens=limit).choices[0]
         made = calls_of(got.message)
         assert made == calls[: len(made)]
         if not made:

@@ -345,6 +345,13 @@ def test_errors_before_a_request_have_the_form_of_the_api(talker):
         assert error["type"] == "error" and error["error"]["type"] == kind and error["error"]["message"]
 
 
+def test_models(client):
+    """The list and its members are those that this client asks for, too."""
+    assert [m.id for m in client.models.list()] == ["tiny"]
+    one = client.models.retrieve("tiny")
+    assert (one.type, one.display_name, one.created_at.tzinfo is not None) == ("model", "tiny", True)
+
+
 def test_keys(talking, start, tmp_path):
     """Both clients' headers are known."""
     (tmp_path / "keys").write_text("secret-key\n")

@@ -84,6 +84,11 @@ HERMES = [
     ("hermes", '<tool_call>{"name": "now", "arguments": " "}</tool_call>', [call(0, "now")]),
     (
         "hermes",
+        '<tool_call>{"name": "n\\u006fw", "arguments": "{\\"a\\": \\"\\ud83d\\ude00 \\u00e9\\\\n\\"}\\n"}</tool_call>',
+        [call(0, "now", a="\U0001f600 é\n")],
+    ),
+    (
+        "hermes",
         '<tool_call>{"name": "g\\u0065t_weather", "arguments": {"city": "Z\\u00fcrich 日本 \U0001f600"}}</tool_call>',
         [call(0, "get_weather", city="Zürich 日本 \U0001f600")],
     ),
@@ -190,6 +195,12 @@ ELEMENTS = [
         [call(0, "typed", maybe="7", either=None, any="7", loop="7", both="7", more=7)],
     ),
     ("qwen3_coder", block(f("typed", ("i", "1.0"), ("i2", "01"))), [call(0, "typed", i="1.0", i2="01")]),
+    (
+        "qwen3_coder",
+        block(f("typed", ("a", "[" * 63 + "]" * 63), ("o", "{}, {}"), ("n", "1, 2"))),
+        [call(0, "typed", a=eval("[" * 63 + "]" * 63), o="{}, {}", n="1, 2")],
+    ),
+    ("qwen3_coder", block(f("typed", ("a", "[" * 64 + "]" * 64))), [call(0, "typed", a="[" * 64 + "]" * 64)]),
     ("qwen3_coder", block(f("typed", ("s", "a"), ("i", "1"), ("s", "b"))), [call(0, "typed", i=1, s="b")]),
     # values are text: quotes, markers, blanks and lines
     (
