@@ -142,7 +142,8 @@ CallResult tool_calls_add(ToolCalls *calls, json_t *tools, const char *json, siz
 /* Of parameters as text ------------------------------------------------------------ */
 
 enum { STRING = 1, INTEGER = 2, NUMBER = 4, BOOLEAN = 8, NONE = 16, OBJECT = 32, LIST = 64 };
-enum { MAX_HOPS = 8, MAX_SCHEMAS = 256 }; /* of a parameter's schema: $ref and anyOf inside each other; all together */
+/* Of a parameter's schema: $ref and anyOf inside each other; schemas, types and values of enum all together. */
+enum { MAX_HOPS = 8, MAX_STEPS = 4096 };
 
 static int type_of_word(json_t *word)
 {
@@ -195,19 +196,19 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 	json_t *type = json_object_get(schema, "type"), *ref = json_object_get(schema, "$ref"),
 		   *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
 	types |= type_of_word(type);
-	for (size_t i = 0; i < json_array_size(type); i++)
+	for (size_t i = 0; i < json_array_size(type) && (*budget)-- > 0; i++)
 		types |= type_of_word(json_array_get(type, i));
 	if (types)
 		return types;
 	if (only)
 		types |= type_of_value(only);
-	for (size_t i = 0; i < json_array_size(list); i++)
+	for (size_t i = 0; i < json_array_size(list) && (*budget)-- > 0; i++)
 		types |= type_of_value(json_array_get(list, i));
 	if (json_is_string(ref))
 		types |= types_of(root, follow(root, json_string_value(ref)), hops + 1, budget);
 	for (size_t k = 0; k < sizeof unions / sizeof unions[0]; k++) {
 		json_t *each = json_object_get(schema, unions[k]);
-		for (size_t i = 0; i < json_array_size(each); i++)
+		for (size_t i = 0; i < json_array_size(each) && *budget > 0; i++)
 			types |= types_of(root, json_array_get(each, i), hops + 1, budget);
 	}
 	return types;
@@ -215,7 +216,7 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 
 static int types_of_parameter(json_t *root, JsonSlice key)
 {
-	int budget = MAX_SCHEMAS;
+	int budget = MAX_STEPS;
 	json_t *schema = json_object_getn(json_object_get(root, "properties"), key.at, key.n);
 	return types_of(root, schema ? schema : json_object_get(root, "additionalProperties"), 0, &budget);
 }

