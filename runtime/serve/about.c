@@ -146,7 +146,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r)
 
 void about_ready(Server *s, Conn *conn, HttpReader *r)
 {
-	static const char *const words[] = {"loading", "ready", "draining"};
+	static const char *const words[] = {"loading", "ready", "draining", "replaced"};
 	give_state(s, conn, r, !s->exit_code && s->state == READY ? 200 : 503, s->exit_code ? "failed" : words[s->state]);
 }
 
