@@ -86,7 +86,7 @@ $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*/*
 $(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
-$(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtime/cli/page/page.js
+$(BUILD)/gen/page_text.c: scripts/embed_text.sh $(wildcard $(addprefix runtime/cli/page/page.,css js) runtime/serve/page/*)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh page_text $(filter-out %.sh,$^) >$@
 # The kernel table of templates as they were (scripts/rekey.sh), and the compiler that has it.

@@ -28,7 +28,7 @@ build libedit-dev      lib:libedit.a                          line editing of at
 build libncurses-dev   lib:libtinfo.a                         terminals of libedit, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
-test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
+test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit, bench and serve
 test  mandoc           cmd:mandoc                             checks the manual pages
 test  zsh              cmd:zsh                                runs its completion script
 test  fish             cmd:fish                               runs its completion script

@@ -84,6 +84,9 @@ void call_answer_error(Call *c);
 void call_free(Call *c);
 /* An answer that needs no Call: of routes that the loop answers itself, and of refusals before one. */
 void answer_now(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const void *body, size_t n);
+/* more: header fields besides, each with its CR LF. */
+void answer_with(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
+	const void *body, size_t n);
 void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError *e);
 /* A line about a request that ended. `more`: further members of the JSON object, each begun by a comma. */
 void log_request(Server *s, const char *id, const char *route, int status, double began, const char *more);
