@@ -70,7 +70,7 @@ for f in docs/*.md; do
 	[ ! -e "$f" ] || over "$f" "$(wc -l <"$f")" 120
 done
 wide=$(grep -nE '^.{101}' README.md) && { echo "README.md: wider than 100 columns: $wide"; bad=1; }
-over Makefile "$(wc -l <Makefile)" 220
+over Makefile "$(wc -l <Makefile)" 222
 while read -r size where name; do
 	over "$where: $name" "$size" 120
 done < <(functions | awk '$1 > 120')
