@@ -49,10 +49,20 @@ atlasc: pkg-config-unavailable-for-cross-compilation
 atlasc: embedded-library ncurses *
 END
 
+if [ -e "$root/usr/lib/atlasc/libnvrtc.so.13" ]; then
+	cat >>"$doc/copyright" <<-'END'
+
+	Files: usr/lib/atlasc/*
+	Copyright: NVIDIA Corporation
+	License: CUDA-Toolkit
+	 NVIDIA's CUDA Toolkit End User License Agreement, https://docs.nvidia.com/cuda/eula, which lets NVRTC be passed on.
+	END
+	nvrtc='' level=1 # more takes minutes
+else
+	nvrtc=$'Recommends: cuda-nvrtc-13-0\n' level=6
+	rmdir "$root/usr/lib/atlasc"
+fi
 needs=$(objdump -T "$root"/usr/bin/* "$root"/usr/lib/libatlas.so.0 | grep -o 'GLIBC_2[0-9.]*' | sort -uV | tail -n 1)
-nvrtc=
-[ -e "$root/usr/lib/atlasc/libnvrtc.so.13" ] || nvrtc=$'Recommends: cuda-nvrtc-13-0\n'
-rmdir --ignore-fail-on-non-empty "$root/usr/lib/atlasc"
 cat >"$root/DEBIAN/control" <<END
 Package: atlasc
 Version: $VERSION
@@ -76,5 +86,6 @@ echo 'activate-noawait ldconfig' >"$root/DEBIAN/triggers"
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 chmod -R u+rwX,go+rX,go-w "$root"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-dpkg-deb --root-owner-group -Zxz --build "$root" "$build/atlasc_${VERSION}_$(dpkg --print-architecture).deb" >/dev/null
+# One thread, since the bytes depend on how many there are.
+dpkg-deb --root-owner-group -Zxz -z$level --threads-max=1 --build "$root" "$build/atlasc_${VERSION}_$(dpkg --print-architecture).deb" >/dev/null
 rm -rf "$root"
