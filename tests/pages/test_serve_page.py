@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import sys
 import threading
 import xml.etree.ElementTree as tree
@@ -399,6 +400,24 @@ def test_a_server_that_ends_and_another_one(opened, served, plans, tmp_path):
     page.until("document.getElementById('talk-title').textContent === 'Completion'")
     other.process.kill()
     page.until("document.getElementById('state').textContent === 'the server does not answer'")
+
+
+def test_the_policy_lets_it_ask_its_own_server_alone(opened, plans):
+    """Whatever ran in the page, it could not send a text or a key elsewhere."""
+    _, page = opened(plans["text"])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.5)
+        address = f"http://127.0.0.1:{other.getsockname()[1]}/"
+        for ask in (
+            f"fetch('{address}')",
+            f"new Promise((y, n) => {{ const i = new Image(); i.onload = y; i.onerror = n; i.src = '{address}x.png'; }})",
+            f"(navigator.sendBeacon('{address}'), Promise.reject())",  # which says nothing: see accept
+            "new Promise((y, n) => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+            " document.head.append(s); window.ran ? y() : n(); })",
+        ):
+            assert page.evaluate(f"Promise.resolve({ask}).then(() => 'done', () => 'refused')") == "refused", ask
+        with pytest.raises(TimeoutError):
+            other.accept()
 
 
 def test_without_scripts(browser, served, plans):
