@@ -56,7 +56,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	int64_t memory_budget;
 	const char *system; /* message that a conversation begins with */
 	int64_t date; /* that templates write: its start in seconds since 1970, -1 = today */
-	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log, *tool_format;
+	const char *listen, *socket, *take_over, *api_key_file, *allowed_origin, *receipt, *log, *tool_format;
 	Words names, allowed_hosts, compare, also; /* compare, also: earlier results of bench --json */
 	int port, max_gap, max_queue, max_connections, workers;
 	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, ping, drain; /* seconds; 0 = the default */

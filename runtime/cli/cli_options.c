@@ -186,6 +186,8 @@ static const Opt options[] = {
 		INTEGER, FIELD(port), 0, 65535},
 	{"--socket", 0, SERVE, "PATH", "listen at this Unix socket instead",
 		TEXT, FIELD(socket), 0, 0},
+	{"--take-over", 0, SERVE, "PATH", "take the place of the server that was started with this option, when ready; the "
+		"Unix socket PATH hands the listening sockets over", TEXT, FIELD(take_over), 0, 0},
 	{"--name", 0, SERVE, "NAME", "name of the model in the API; repeated: aliases (default: the file's name)",
 		WORDS, FIELD(names), 0, 0},
 	{"--tool-format", 0, SERVE, "NAME",

@@ -1,6 +1,7 @@
 /* about.c - what the loop answers itself: the model, the plan, the server's state (server.h). */
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
+#include "runtime/cli/page/page.h"
 #include "runtime/serve/server.h"
 #include "runtime/serve/tool_formats.h"
 
@@ -121,15 +122,20 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 	give(s, conn, r, 200, "application/json");
 }
 
+/* The same for all, so that it needs no key: its script asks for what it shows. */
 void about_page(Server *s, Conn *conn, HttpReader *r)
 {
+	static const char more[] = "serve";
+	static const char fields[] = "Content-Security-Policy: frame-ancestors 'none'\r\n"
+		"X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n";
+	char footer[80];
 	FILE *out = out_begin(&s->out);
-	fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>atlas serve</title>\n"
-		"<h1>atlas serve %s</h1>\n<p>Plan %s, %d slots of %d tokens.\n"
-		"<p>POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/responses, /tokenize, /detokenize\n"
-		"<p>GET /v1/models, /v1/plan, /health, /ready, /metrics\n</html>\n",
-		atlas_version(), s->fingerprint, s->info.slots, s->info.max_context);
-	give(s, conn, r, 200, "text/html; charset=utf-8");
+	snprintf(footer, sizeof footer, "atlas %s", atlas_version());
+	page_open(out, "atlas serve", more);
+	fputs(page_text_of("serve.html"), out);
+	page_close(out, footer, more);
+	out_end(&s->out);
+	answer_with(s, conn, r, 200, "text/html; charset=utf-8", fields, s->out.at, s->out.n);
 }
 
 static void give_state(Server *s, Conn *conn, HttpReader *r, int status, const char *word)
@@ -151,7 +157,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r)
 
 void about_ready(Server *s, Conn *conn, HttpReader *r)
 {
-	static const char *const words[] = {"loading", "ready", "draining"};
+	static const char *const words[] = {"loading", "ready", "draining", "replaced"};
 	give_state(s, conn, r, !s->exit_code && s->state == READY ? 200 : 503, s->exit_code ? "failed" : words[s->state]);
 }
 

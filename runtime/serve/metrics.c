@@ -173,6 +173,9 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "slots_used", "gauge", "Slots that hold a sequence.", info->slots - m->session.free_slots);
 	one(out, "kv_pages_total", "gauge", "KV pages of the plan.", info->pages);
 	one(out, "kv_pages_used", "gauge", "KV pages that are taken.", info->pages - m->session.free_pages);
+	head(out, "kv_cache_usage_perc", "gauge", "Share of the KV pages that is taken, 0 to 1.");
+	fprintf(out, "atlas_kv_cache_usage_perc %.6g\n",
+		info->pages ? (double)(info->pages - m->session.free_pages) / info->pages : 0);
 	one(out, "prompt_tokens_total", "counter", "Tokens of prompts.", m->prompt_tokens);
 	one(out, "generation_tokens_total", "counter", "Tokens of answers.", m->generation_tokens);
 	one(out, "requests_aside", "gauge", "Sequences whose text waits for KV pages.", m->session.aside);

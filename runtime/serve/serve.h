@@ -19,6 +19,7 @@ typedef struct ServeOptions { /* all texts live until serve_run returns */
 	const AtlasPlan *plan;
 	const char *host, *port;      /* of TCP */
 	const char *socket_path;      /* a Unix socket instead; NULL = TCP */
+	const char *takeover_path;    /* of the Unix socket at which listening sockets are taken and offered; NULL = none */
 	const char *names[SERVE_MAX_NAMES]; int n_names; /* of the model, at least one */
 	const char *key_file;         /* NULL = no keys */
 	const char *hosts[SERVE_MAX_NAMES]; int n_hosts; /* that Host may name besides this machine's loopback */

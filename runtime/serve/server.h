@@ -10,6 +10,7 @@
 #include "runtime/serve/net.h"
 #include "runtime/serve/out.h"
 #include "runtime/serve/serve.h"
+#include "runtime/serve/takeover.h"
 #include "runtime/serve/workers.h"
 
 enum {
@@ -21,7 +22,11 @@ enum {
 typedef struct Server Server;
 typedef struct Call Call;
 
-typedef enum ServerState { LOADING, READY, DRAINING } ServerState;
+typedef enum ServerState {
+	LOADING, READY,
+	DRAINING, /* refuses requests, ends what it has, in drain_s */
+	REPLACED  /* another server has its sockets: answers what still comes, and ends when all connections have */
+} ServerState;
 
 struct Server { /* the loop's thread alone, but for options, info, limits, which do not change */
 	const ServeOptions *options;
@@ -33,6 +38,9 @@ struct Server { /* the loop's thread alone, but for options, info, limits, which
 	Out log;
 	struct event_base *base;
 	Net *net;
+	Taken taken;          /* while LOADING: from the server whose place it takes */
+	struct event *before; /* that server's end; NULL: there is none */
+	Offer *offer;         /* to the next server; NULL = none */
 	Mail *mail;
 	Workers *workers;
 	Engine *engine;
@@ -77,6 +85,9 @@ void call_answer_error(Call *c);
 void call_free(Call *c);
 /* An answer that needs no Call: of routes that the loop answers itself, and of refusals before one. */
 void answer_now(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const void *body, size_t n);
+/* more: header fields besides, each with its CR LF. */
+void answer_with(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
+	const void *body, size_t n);
 void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError *e);
 /* A line about a request that ended. `more`: further members of the JSON object, each begun by a comma. */
 void log_request(Server *s, const char *id, const char *route, int status, double began, const char *more);

@@ -19,8 +19,9 @@ class Server:
 
     def __init__(self, atlas, plan, *options, env=None, wait=True, device="cpu"):
         self.lines: list[str] = []
+        place = [] if "--socket" in options else ["--port", "0"]
         self.process = subprocess.Popen(
-            [str(atlas), "serve", str(plan), "--device", device, "--port", "0", *map(str, options)],
+            [str(atlas), "serve", str(plan), "--device", device, *place, *map(str, options)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

@@ -87,8 +87,9 @@ static int serve(const Args *args, Opening *opening)
 	snprintf(port, sizeof port, "%d", args->port < 0 ? 8080 : args->port);
 	default_name(args->plan, name, sizeof name);
 	ServeOptions o = {.plan = opening->plan, .host = args->listen ? args->listen : "127.0.0.1", .port = port,
-		.socket_path = args->socket, .names = {name}, .n_names = 1, .key_file = args->api_key_file,
-		.n_hosts = args->allowed_hosts.n, .origin = args->allowed_origin, .tool_format = args->tool_format,
+		.socket_path = args->socket, .takeover_path = args->take_over, .names = {name}, .n_names = 1,
+		.key_file = args->api_key_file, .n_hosts = args->allowed_hosts.n, .origin = args->allowed_origin,
+		.tool_format = args->tool_format,
 		.max_queue = args->max_queue > 0 ? args->max_queue : 8 * info.slots,
 		.max_connections = args->max_connections > 0 ? args->max_connections : 1024,
 		.n_workers = args->workers > 0 ? args->workers : 2, .max_body = args->max_body > 0 ? args->max_body : 16 << 20,
