@@ -113,7 +113,7 @@ fi
 # Proxies in front of atlas serve are unpacked and not installed, since their packages start them.
 proxies=build/deps/proxies
 for name in nginx haproxy; do
-	! wants test || [ -x "/usr/sbin/$name" ] || [ -x "$proxies/usr/sbin/$name" ] || {
+	! wants test || ! command -v apt-get >/dev/null || [ -x "/usr/sbin/$name" ] || [ -x "$proxies/usr/sbin/$name" ] || {
 		echo "unpacking $name in $proxies: a proxy in front of atlas serve"
 		mkdir -p "$proxies"
 		(cd "$proxies" && apt-get -o APT::Sandbox::User=root download -qq "$name" && dpkg -x "$name"_*.deb . && rm "$name"_*.deb) ||

@@ -67,6 +67,7 @@ def test_what_is_in_it(package, unpacked):
         "share/atlas/nginx.conf",
         "share/atlas/haproxy.cfg",
         "share/atlas/haproxy-many.cfg",
+        "share/atlas/nginx-many.conf",
         "share/atlas/Containerfile",
         "share/bash-completion/completions/atlas",
         "share/zsh/site-functions/_atlas",

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as tree
@@ -166,6 +167,19 @@ def test_what_the_plan_is(atlas, opened, plans):
         assert text in shown
     assert "CERTIFICATE" in shown.upper() and text_of(page, "plan-name") == "tiny"
     assert page.evaluate("document.getElementById('model-field').hidden")
+
+
+def test_who_signed_the_plan_and_what_its_certificate_says(atlas, opened, plans, tmp_path):
+    """The signer's key as openssl writes it; a certificate that does not hold with its reason, as text."""
+    key, plan = tmp_path / "key.pem", tmp_path / "signed.bin"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    der = subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-outform", "DER"], capture_output=True, check=True)
+    assert atlas("sign", plans["text"], "--key", key, "-o", plan).returncode == 0
+    (tmp_path / "signed.bin.cert").write_text("<b>{}")
+    server, page = opened(plan)
+    reason = server.get("/v1/plan")[1]["certificate"]["reason"]
+    shown = page.evaluate("[...document.querySelectorAll('#plan dd')].map(e => e.textContent)")
+    assert der.stdout[-32:].hex() in shown and reason in shown and reason
 
 
 def test_a_chat_of_several_turns(opened, plans):

@@ -67,21 +67,20 @@ class Proxy:
         self.port, self.log = free_port(), folder / "log"
         self.context = ssl.create_default_context(cafile=pem)
         text = (INSTALL / sample).read_text(encoding="utf-8")
+        places = re.findall(r"^\tserver (?:\w+ )?(\d\S+:\d+)", text, re.M)
+        assert len(places) == len(ports)
+        for place, port in zip(places, ports):
+            text = replaced(text, rf"(?<=\s){re.escape(place)}", f"127.0.0.1:{port}")
         if program == "nginx":
             text = replaced(text, r"listen 443 ", f"listen 127.0.0.1:{self.port} ")
             text = replaced(text, r"ssl_certificate /.*;", f"ssl_certificate {pem};")
             text = replaced(text, r"ssl_certificate_key /.*;", f"ssl_certificate_key {key};")
-            text = replaced(text, r"127\.0\.0\.1:8080", f"127.0.0.1:{ports[0]}")
             (folder / "sample.conf").write_text(text, encoding="utf-8")
             config = folder / "nginx.conf"
             config.write_text(NGINX.format(folder=folder), encoding="utf-8")
             words, check = [path, "-c", config], [path, "-t", "-c", config]
         else:
             text = replaced(text, r"bind :443 ssl crt \S+", f"bind 127.0.0.1:{self.port} ssl crt {both}")
-            places = re.findall(r"^\tserver \w+ (\S+)", text, re.M)
-            assert len(places) == len(ports)
-            for place, port in zip(places, ports):
-                text = replaced(text, re.escape(place), f"127.0.0.1:{port}")
             config = folder / "haproxy.cfg"
             config.write_text(text, encoding="utf-8")
             words, check = [path, "-db", "-f", config], [path, "-c", "-f", config]
