@@ -43,7 +43,7 @@ rooms='26840 compiler
 6130 runtime/text
 11310 runtime/cli
 1450 runtime/cli/page
-8740 runtime/serve'
+8780 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

