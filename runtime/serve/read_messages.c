@@ -43,8 +43,8 @@ static bool read_tools(Conversation *c, json_t *o, ApiError *e)
 	return true;
 }
 
-/* A block that offers a tool from there on, by name or by definition, or withdraws it. Templates have one list for all of
- * a conversation: the last word counts. */
+/* A block that offers a tool from there on, by name or by definition, or withdraws it. Templates have one list for a
+ * whole conversation: the last word counts. */
 static bool read_tool_change(Conversation *c, json_t *block, bool adds, const char *at, ApiError *e)
 {
 	json_t *tool = json_object_get(block, "tool");
