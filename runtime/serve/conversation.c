@@ -44,6 +44,7 @@ void conversation_free(Conversation *c)
 	json_decref(c->chat);
 	json_decref(c->calls);
 	json_decref(c->turn_calls);
+	json_decref(c->withdrawn);
 	drop(&c->system);
 	drop(&c->content);
 	drop(&c->reasoning);
@@ -133,6 +134,27 @@ bool conversation_add_tool(Conversation *c, size_t place, const char *name, cons
 	return good || no_memory(e);
 }
 
+bool conversation_offer_tool(Conversation *c, const char *name, bool is_offered, ApiError *e)
+{
+	if (!c->withdrawn)
+		c->withdrawn = json_object();
+	return json_object_set_new(c->withdrawn, name, json_boolean(!is_offered)) == 0 || no_memory(e);
+}
+
+/* From the last: places of the others stay right. */
+static void drop_withdrawn(Conversation *c)
+{
+	json_t *tools = json_object_get(c->chat, "tools");
+	for (size_t i = json_array_size(tools); c->withdrawn && i-- > 0;) {
+		json_t *function = json_object_get(json_array_get(tools, i), "function");
+		const char *name = json_string_value(json_object_get(function, "name"));
+		if (!json_is_true(json_object_get(c->withdrawn, name)) || json_array_remove(tools, i) != 0)
+			continue;
+		if (i < (size_t)c->n_tools)
+			memmove(&c->places[i], &c->places[i + 1], sizeof c->places[0] * ((size_t)--c->n_tools - i));
+	}
+}
+
 bool conversation_set(Conversation *c, const char *name, json_t *value, ApiError *e)
 {
 	return json_object_set_new(c->chat, name, value) == 0 || no_memory(e);
@@ -157,7 +179,8 @@ static void rename_field(const Conversation *c, const char *field, ApiError *e)
 	int index, end = 0;
 	if (strncmp(e->param, "messages", 8) == 0)
 		snprintf(e->param, sizeof e->param, "%s", field);
-	if (sscanf(e->param, "tools[%d]%n", &index, &end) < 1 || !end || index < 0 || index >= c->n_tools)
+	if (sscanf(e->param, "tools[%d]%n", &index, &end) < 1 || !end || index < 0 || index >= c->n_tools ||
+		c->places[index] == CONVERSATION_INLINE)
 		return;
 	const char *rest = e->param + end;
 	rest += strncmp(rest, ".function", 9) == 0 ? 9 : 0;
@@ -175,6 +198,7 @@ bool conversation_end(Conversation *c, const ApiLimits *limits, const char *fiel
 	if (!end_turn(c) || (c->system.f && (!first || !move(&c->system, first, "content") ||
 			json_array_insert_new(json_object_get(c->chat, "messages"), 0, first) != 0)))
 		return no_memory(e);
+	drop_withdrawn(c);
 	r->prompts = calloc(1, sizeof *r->prompts);
 	if (!r->prompts)
 		return no_memory(e);
@@ -199,7 +223,8 @@ static const char *part_text(json_t *part, const char *const *types, const char 
 {
 	char param[sizeof e->param];
 	const char *type = json_string_value(json_object_get(part, "type"));
-	json_t *text = json_object_get(part, strcmp(type ? type : "", "refusal") == 0 ? "refusal" : "text");
+	json_t *text = json_object_get(part, !type ? "" : strcmp(type, "refusal") == 0 ? "refusal"
+		: strcmp(type, "tool_reference") == 0 ? "tool_name" : "text");
 	snprintf(param, sizeof param, "%.70s[%zu]", at, i);
 	if (!type)
 		api_refuse(e, 400, param, "%s: expected an object with a type", param);

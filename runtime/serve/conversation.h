@@ -17,6 +17,7 @@ typedef struct Texts { /* texts one after the other; time is linear in their byt
 } Texts;
 
 enum { CONVERSATION_TOOLS = 256 };
+static const size_t CONVERSATION_INLINE = (size_t)-1; /* the place of a tool that a message defines */
 
 typedef struct Conversation { /* zeroed; conversation_free */
 	json_t *chat;      /* the request that Chat Completions would have; owned */
@@ -26,6 +27,7 @@ typedef struct Conversation { /* zeroed; conversation_free */
 	const char *role;  /* static; NULL = none */
 	Texts content, reasoning;
 	json_t *turn_calls; /* owned; NULL = none */
+	json_t *withdrawn; /* names of tools: true, or false once they are offered again; owned; NULL = none */
 	size_t places[CONVERSATION_TOOLS]; int n_tools; /* where in the request the tools are */
 } Conversation;
 
@@ -42,6 +44,8 @@ bool conversation_add_result(Conversation *c, const char *id, const char *text, 
 /* The request's tool `place`. parameters: JSON Schema, NULL = none. */
 bool conversation_add_tool(Conversation *c, size_t place, const char *name, const char *description,
 	json_t *parameters, json_t *strict, ApiError *e);
+/* Is the tool offered from here on? One that the request does not have is nothing. */
+bool conversation_offer_tool(Conversation *c, const char *name, bool is_offered, ApiError *e);
 /* The role of the last message, if it has text and no calls; NULL otherwise. */
 const char *conversation_last_text(const Conversation *c);
 /* A member of `chat`, or of its chat_template_kwargs unless they have it. Takes the reference. */

@@ -9,6 +9,57 @@ static const char *const text_types[] = {"text", NULL};
 /* A first block of Claude Code, which differs in each request and says nothing to a model. */
 static const char billing[] = "x-anthropic-billing-header";
 
+/* Tools ------------------------------------------------------------ */
+
+static bool read_tool(Conversation *c, json_t *tool, size_t place, const char *at, ApiError *e)
+{
+	json_t *schema = api_get(tool, "input_schema");
+	const char *name, *type = NULL, *description = NULL;
+	if (!json_is_object(tool))
+		return api_refuse(e, 400, at, "%s is %s: expected an object", at, tool ? api_kind(tool) : "missing");
+	if (!api_text(tool, "type", &type, e) || !api_text(tool, "description", &description, e))
+		return false;
+	if (type && strcmp(type, "custom") != 0)
+		return api_refuse(e, 400, at, "%s is of type %.60s: this server runs no tools", at, type);
+	if (!conversation_needs_name(tool, "name", at, &name, e))
+		return false;
+	if (!json_is_object(schema))
+		return api_refuse(
+			e, 400, at, "%s.input_schema is %s: expected an object", at, schema ? api_kind(schema) : "missing");
+	return conversation_add_tool(c, place, name, description, schema, api_get(tool, "strict"), e);
+}
+
+static bool read_tools(Conversation *c, json_t *o, ApiError *e)
+{
+	json_t *tools = api_get(o, "tools");
+	char at[40];
+	if (tools && !json_is_array(tools))
+		return api_refuse(e, 400, "tools", "tools is %s: expected a list", api_kind(tools));
+	for (size_t i = 0; i < json_array_size(tools); i++) {
+		snprintf(at, sizeof at, "tools[%zu]", i);
+		if (!read_tool(c, json_array_get(tools, i), i, at, e))
+			return false;
+	}
+	return true;
+}
+
+/* A block that offers a tool from there on, by name or by definition, or withdraws it. Templates have one list for a
+ * whole conversation: the last word counts. */
+static bool read_tool_change(Conversation *c, json_t *block, bool adds, const char *at, ApiError *e)
+{
+	json_t *tool = json_object_get(block, "tool");
+	const char *type = json_string_value(json_object_get(tool, "type")), *name;
+	char place[sizeof e->param];
+	snprintf(place, sizeof place, "%.70s.tool", at);
+	if (!type)
+		return api_refuse(e, 400, place, "%s: expected an object with a type", place);
+	if (adds && strcmp(type, "tool_definition") == 0)
+		return read_tool(c, json_object_get(tool, "definition"), CONVERSATION_INLINE, place, e);
+	if (strcmp(type, "tool_reference") != 0)
+		return api_refuse(e, 400, place, "%s is of type %.60s: this server runs no tools", place, type);
+	return conversation_needs_name(tool, "name", place, &name, e) && conversation_offer_tool(c, name, adds, e);
+}
+
 /* Content ------------------------------------------------------------ */
 
 static bool refuse_type(const char *at, const char *type, ApiError *e)
@@ -16,13 +67,16 @@ static bool refuse_type(const char *at, const char *type, ApiError *e)
 	return api_refuse(e, 400, at, "%s is of type %.60s: expected text, thinking, tool_use or tool_result", at, type);
 }
 
+/* What a search for tools found is there already: all tools are shown. */
+static const char *const result_types[] = {"text", "tool_reference", NULL};
+
 static bool read_result(Conversation *c, json_t *block, const char *at, ApiError *e)
 {
 	const char *id;
 	char *text = NULL;
 	json_t *content = api_get(block, "content");
 	if (!conversation_needs_name(block, "tool_use_id", at, &id, e) ||
-		(content && !conversation_text_of(content, text_types, NULL, at, &text, e)))
+		(content && !conversation_text_of(content, result_types, NULL, at, &text, e)))
 		return false;
 	const bool good = conversation_add_result(c, id, text ? text : "", e);
 	free(text);
@@ -44,12 +98,25 @@ static bool read_use(Conversation *c, json_t *block, const char *at, ApiError *e
 	return good;
 }
 
+static bool read_system_block(Conversation *c, json_t *block, const char *type, const char *at, ApiError *e)
+{
+	const char *text;
+	if (strcmp(type, "text") == 0)
+		return conversation_needs(block, "text", at, &text, e) &&
+			(strncmp(text, billing, strlen(billing)) == 0 || conversation_add_system(c, text, e));
+	if (strcmp(type, "tool_addition") == 0 || strcmp(type, "tool_removal") == 0)
+		return read_tool_change(c, block, type[5] == 'a', at, e);
+	return api_refuse(e, 400, at, "%s is of type %.60s: expected text, tool_addition or tool_removal", at, type);
+}
+
 static bool read_block(Conversation *c, const char *role, json_t *block, const char *at, ApiError *e)
 {
 	const bool is_model = strcmp(role, "assistant") == 0;
 	const char *type = json_string_value(json_object_get(block, "type")), *text;
 	if (!type)
 		return api_refuse(e, 400, at, "%s: expected an object with a type", at);
+	if (strcmp(role, "system") == 0)
+		return read_system_block(c, block, type, at, e);
 	if (strcmp(type, "text") == 0)
 		return conversation_needs(block, "text", at, &text, e) && conversation_add_text(c, role, text, e);
 	if (is_model && strcmp(type, "thinking") == 0)
@@ -81,13 +148,8 @@ static bool read_message(Conversation *c, json_t *message, const char *at, ApiEr
 	const char *role = role_of(message);
 	if (!role)
 		return api_refuse(e, 400, at, "%s.role: expected user or assistant", at);
-	if (strcmp(role, "system") == 0) {
-		char *text;
-		const bool good = conversation_text_of(content, text_types, billing, at, &text, e) &&
-			conversation_add_system(c, text, e);
-		free(text);
-		return good;
-	}
+	if (json_is_string(content) && strcmp(role, "system") == 0)
+		return conversation_add_system(c, json_string_value(content), e);
 	if (json_is_string(content))
 		return conversation_add_text(c, role, json_string_value(content), e);
 	if (!json_is_array(content))
@@ -137,34 +199,7 @@ static bool read_system(Conversation *c, json_t *o, ApiError *e)
 	return good;
 }
 
-/* Tools and reasoning ------------------------------------------------------------ */
-
-static bool read_tools(Conversation *c, json_t *o, ApiError *e)
-{
-	json_t *tools = api_get(o, "tools");
-	char at[40];
-	if (tools && !json_is_array(tools))
-		return api_refuse(e, 400, "tools", "tools is %s: expected a list", api_kind(tools));
-	for (size_t i = 0; i < json_array_size(tools); i++) {
-		json_t *tool = json_array_get(tools, i), *schema = api_get(tool, "input_schema");
-		const char *name, *type = NULL, *description = NULL;
-		snprintf(at, sizeof at, "tools[%zu]", i);
-		if (!json_is_object(tool))
-			return api_refuse(e, 400, at, "%s is %s: expected an object", at, api_kind(tool));
-		if (!api_text(tool, "type", &type, e) || !api_text(tool, "description", &description, e))
-			return false;
-		if (type && strcmp(type, "custom") != 0)
-			return api_refuse(e, 400, at, "%s is of type %.60s: this server runs no tools", at, type);
-		if (!conversation_needs_name(tool, "name", at, &name, e))
-			return false;
-		if (!json_is_object(schema))
-			return api_refuse(
-				e, 400, at, "%s.input_schema is %s: expected an object", at, schema ? api_kind(schema) : "missing");
-		if (!conversation_add_tool(c, i, name, description, schema, api_get(tool, "strict"), e))
-			return false;
-	}
-	return true;
-}
+/* Choice and reasoning ------------------------------------------------------------ */
 
 static bool read_choice(Conversation *c, json_t *o, ApiError *e)
 {
@@ -224,7 +259,7 @@ static bool read_prompt(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiEr
 {
 	Conversation c;
 	const bool good = conversation_open(&c, e) && read_variables(&c, o, e) && read_system(&c, o, e) &&
-		read_all_messages(&c, o, e) && read_tools(&c, o, e) && read_choice(&c, o, e) &&
+		read_tools(&c, o, e) && read_all_messages(&c, o, e) && read_choice(&c, o, e) &&
 		read_thinking(&c, o, r, e) && conversation_end(&c, limits, "messages", r, e);
 	conversation_free(&c);
 	return good;

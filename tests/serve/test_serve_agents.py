@@ -272,3 +272,69 @@ def test_errors_about_tools_are_about_those_of_the_request(agent, wrong, rest):
     status, answer = agent.post("/v1/responses", asked)
     assert status == 400 and answer["error"]["message"].startswith(f"tools[3]{rest}"), answer
     assert answer["error"]["param"] == "tools[3]" + re.match(r"\.\w+", rest)[0]
+
+
+def test_tools_that_come_and_go(agent, folder):
+    """Messages may define tools, and offer or withdraw those of the request: the last word counts for the prompt, and
+    what a search for tools found is named."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tools = [{"name": n, "description": "d", "input_schema": SCHEMA, "defer_loading": True} for n in ("a", "b", "c")]
+    new = {"name": "new", "description": "d", "input_schema": SCHEMA}
+
+    def change(kind, name):
+        return {"type": kind, "tool": {"type": "tool_reference", "name": name}}
+
+    talk = [
+        {"role": "user", "content": "x"},
+        {
+            "role": "system",
+            "content": [
+                {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+                change("tool_removal", "a"),
+                change("tool_removal", "b"),
+                change("tool_removal", "unknown"),
+                {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": new}},
+            ],
+            "output_config": {"effort": "medium"},
+        },
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "c", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference", "tool_name": "b"}]}
+            ],
+        },
+        {"role": "system", "content": [change("tool_addition", "b")]},
+    ]
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "c", "arguments": {}}}]},
+        {"role": "tool", "content": "b"},
+    ]
+    shown = [
+        {"type": "function", "function": {"name": n, "description": "d", "parameters": SCHEMA}}
+        for n in ("b", "c", "new")
+    ]
+    text = tokenizer.apply_chat_template(chat, tools=shown, tokenize=False, add_generation_prompt=True)
+    status, answer = agent.post("/v1/messages/count_tokens", {"messages": talk, "tools": tools})
+    assert status == 200 and answer["input_tokens"] == len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for block, rest in (
+        ({"type": "image"}, "content[0] is of type image: expected text, tool_addition or tool_removal"),
+        ({"type": "tool_addition"}, "content[0].tool: expected an object with a type"),
+        (
+            {"type": "tool_addition", "tool": {"type": "mcp_toolset_reference"}},
+            "content[0].tool is of type mcp_toolset_reference: this server runs no tools",
+        ),
+        (
+            {"type": "tool_addition", "tool": {"type": "tool_definition"}},
+            "content[0].tool is missing: expected an object",
+        ),
+        (
+            {"type": "tool_removal", "tool": {"type": "tool_reference"}},
+            "content[0].tool.name is missing: expected a string",
+        ),
+    ):
+        wrong = [talk[0], {"role": "system", "content": [block]}]
+        status, answer = agent.post("/v1/messages", {"messages": wrong, "max_tokens": 1})
+        assert (status, answer["error"]["message"]) == (400, f"messages[1].{rest}")

@@ -75,13 +75,15 @@ def test_a_client_that_leaves_frees_its_slot(talking, start, path, stream):
 def test_a_full_queue(talking, start, path):
     server = start(talking, "--max-queue", 1)
     sockets = busy(server, path)
-    waiting = server.raw(request(path))
+    few = {"max_tokens": 3} if path == "/v1/messages" else {"max_output_tokens": 3}
+    waiting = server.raw(request(path, **few))
     server.settles("requests_waiting", 1)
     status, headers, body = server.ask("POST", path, json.dumps(ASKED[path]).encode())
     assert (status, headers["Retry-After"]) == (429, "1")
     assert error_of(json.loads(body))[1] == "rate_limit_error"
     assert ("type" in json.loads(body)) == (path == "/v1/messages")
-    assert read_answer(waiting).startswith(b"HTTP/1.1 200") and sockets
+    sockets[0].close()
+    assert read_answer(waiting).startswith(b"HTTP/1.1 200")
     assert server.metric(f'http_requests_total{{route="{path}",status="4xx"}}') == 1
 
 
