@@ -149,12 +149,9 @@ static bool bound(Schemas *b, const char *key, double x, bool is_lower, bool is_
 		return schema_refuse(b, key, "a finite number is expected");
 	to_decimal(x, &d);
 	const bool is_zero = x == 0;
-	if (is_lower && (d.is_negative || is_zero)) { /* all without a sign, and small ones with it */
-		if (is_zero && is_strict)
-			put_at_least(&t, &d, true);
-		else
-			put(&t, "(%s|-", ANY_SIZE), put_at_most(&t, &d, is_strict), put(&t, ")");
-	} else if (is_lower)
+	if (is_lower && d.is_negative) /* all without a sign, and small ones with it */
+		put(&t, "(%s|-", ANY_SIZE), put_at_most(&t, &d, is_strict), put(&t, ")");
+	else if (is_lower)
 		put_at_least(&t, &d, is_strict);
 	else if (d.is_negative)
 		put(&t, "-"), put_at_least(&t, &d, is_strict);
