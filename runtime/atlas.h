@@ -341,8 +341,8 @@ typedef struct AtlasRequest {
 								   one wasted step, and what starts waits for one step */
 	int pages_as_needed;        /* 1: KV pages are taken while the text grows, and may go to older sequences for a
 								   while (below). 0: all at the start, for its whole life */
-	int masked;                 /* 1: each of its tokens is drawn of those that atlas_mask allows for it. ATLAS_UNSUPPORTED
-								   on a GPU */
+	int masked;                 /* 1: each of its tokens is drawn of those that atlas_mask allows for it.
+								   ATLAS_UNSUPPORTED on a GPU */
 } AtlasRequest;
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for

@@ -6,7 +6,8 @@
 AtlasStatus session_check_masked(AtlasSession *s, const AtlasRequest *r)
 {
 	if (r->masked && !s->device->io.masks)
-		return error_set(&s->error, ATLAS_UNSUPPORTED, "masked = 1: device %s draws without masks", s->device->ops->kind);
+		return error_set(&s->error, ATLAS_UNSUPPORTED, "masked = 1: device %s draws without masks",
+			s->device->ops->kind);
 	return ATLAS_OK;
 }
 

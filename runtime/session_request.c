@@ -176,7 +176,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	if (status != ATLAS_OK)
 		return status;
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
-		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0], .n_rules = rules.n};
+		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
+		.n_rules = rules.n};
 	status = session_queue(s, &claim, r->tokens, n, slot);
 	if (status != ATLAS_OK)
 		return status;

@@ -7,13 +7,13 @@
  *	for each token { grammar_text_mask(t, words); ...draw...; grammar_text_push(t, token); }
  *
  * A grammar is compiled to lexemes (deterministic automata over bytes: a string, a number, a key) and to nodes that
- * put them in order: sequence, alternative, repetition with counters, rule. Where a text stands is a set of items, each
+ * put them in order: sequence, alternative, repetition with counters, rule. The state of a text is a set of items, each
  * a state of a lexeme and what follows it: a stack, whose cells are shared (match.c). The language is never wider than
  * what was asked for: what cannot be compiled is refused with its place. From every state that a text can reach, some
  * text ends it.
  *
- * JSON is written compactly: nothing between its signs but one space that may follow ',' and ':'. Properties come in the
- * order of the schema, others after them.
+ * JSON is written compactly: nothing between its signs but one space that may follow ',' and ':'. Properties come in
+ * the order of the schema, others after them.
  */
 #ifndef ATLAS_GRAMMAR_H
 #define ATLAS_GRAMMAR_H

@@ -208,7 +208,7 @@ static bool intern(Sets *s, uint32_t *number)
 	return true;
 }
 
-/* Bytes between which no node tells a difference. */
+/* Bytes that all nodes take alike are one class. */
 static void find_classes(const Nfa *a, Lexeme *l, uint8_t *first_of)
 {
 	bool begins[257] = {true};
@@ -323,7 +323,8 @@ bool nfa_lexeme(const Nfa *a, uint32_t start, Lexeme *l, Effort *e)
 {
 	Sets s = {.a = a, .e = e, .seen = calloc((size_t)a->n * 2 + 2, sizeof *s.seen)};
 	*l = (Lexeme){0};
-	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, l) && prune(l, e);
+	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, l) &&
+		prune(l, e);
 	free(s.seen);
 	free(s.members);
 	free(s.of);
@@ -473,7 +474,7 @@ bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Ef
 	return run_joint(&j, (struct Pair){1, lexeme_is_empty(b) ? 0 : 1, 0}, l, e);
 }
 
-/* Pairs of states are taken for equal until a byte tells them apart. */
+/* Pairs of states count as equal until a byte separates them. */
 bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 {
 	enum { MOST = 600 };

@@ -1,8 +1,8 @@
 /* mask.c - which tokens may follow.
  *
- * Most of a mask depends on the lexeme alone in which the text stands: inside a string nearly every token goes on,
- * whatever comes after the string. That part is made once for each state of a lexeme and kept. What is left are tokens
- * that end the lexeme and go on behind it: they are walked with what follows, from the places of the tree where the
+ * Most of a mask depends on the lexeme alone that the text is in: inside a string nearly every token goes on, whatever
+ * comes after the string. That part is made once for each state of a lexeme and kept. What is left are tokens
+ * that end the lexeme and go on after it: they are walked with what follows, from the places of the tree where the
  * lexeme ends. Items that are plain texts allow few bytes, so for them the tree itself is walked.
  */
 #include "runtime/grammar/match.h"
@@ -171,7 +171,7 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	return true;
 }
 
-/* Do most bytes lead from the state where a string stands as well? */
+/* Do most bytes lead from the state where they lead in a string? */
 static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t state)
 {
 	int n = 0;
@@ -210,7 +210,8 @@ static const AtomMask *atom_mask(GrammarText *t, const Item *item)
 	/* counts beyond what a token can have make no difference */
 	const uint32_t most = v->depth + 1;
 	const uint32_t lo = item->b < most ? item->b : most, hi = item->c < most ? item->c : ENDLESS;
-	const uint32_t key[4] = {is_string ? lo : ENDLESS, is_string ? hi : item->a, is_string ? item->a : item->b, is_string};
+	const uint32_t key[4] = {
+		is_string ? lo : ENDLESS, is_string ? hi : item->a, is_string ? item->a : item->b, is_string};
 	AtomTable *table = is_string ? (AtomTable *)&v->atoms : (AtomTable *)&t->g->atoms;
 	const uint32_t slot = tok_hash_string(key, sizeof key) & (ATOM_SLOTS - 1);
 	pthread_mutex_lock(&table->lock);

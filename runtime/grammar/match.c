@@ -1,7 +1,7 @@
 /* match.c - states of texts: what the next byte may be, and where it leads.
  *
- * The grammar is read as by a recursive machine with a stack, only that all its choices are followed at once: an item is
- * a machine, its stack a list of cells that machines share. Equal cells, and equal sets of items, are made once, so a
+ * The grammar is read as by a recursive machine with a stack, only that all its choices are followed at once: an item
+ * is a machine, its stack a list of cells that machines share. Equal cells, and equal sets of items, are made once, so a
  * step that was taken before is a look into a table. Nothing here calls itself: work waits in a list.
  */
 #include "runtime/grammar/match.h"
@@ -374,8 +374,8 @@ static uint32_t copy_cont(Match *to, const Match *from, uint32_t cont)
 
 bool match_forget(Match *m, uint32_t *state, bool *forgot)
 {
-	const size_t bytes = m->n_conts * sizeof *m->conts + m->n_items * sizeof *m->items + m->n_states * sizeof *m->states +
-		m->steps_slots * sizeof *m->steps;
+	const size_t bytes = m->n_conts * sizeof *m->conts + m->n_items * sizeof *m->items +
+		m->n_states * sizeof *m->states + m->steps_slots * sizeof *m->steps;
 	*forgot = false;
 	if (bytes < ROOM_BYTES || m->effort.why)
 		return !m->effort.why;
@@ -398,16 +398,4 @@ bool match_forget(Match *m, uint32_t *state, bool *forgot)
 	*m = other;
 	*forgot = true;
 	return !m->effort.why;
-}
-
-bool nodes_match(const Grammar *g, uint32_t node, const void *bytes, size_t n)
-{
-	Match m;
-	uint32_t s = 0;
-	if (match_open(&m, g, node, &s))
-		for (size_t i = 0; i < n && s; i++)
-			s = match_step(&m, s, ((const uint8_t *)bytes)[i]);
-	const bool whole = s && m.states[s].is_whole && !m.effort.why;
-	match_close(&m);
-	return whole;
 }

@@ -1,4 +1,4 @@
-/* match.h - where texts stand in a grammar: sets of items, each with its own number, and the steps between them. */
+/* match.h - states of texts in a grammar: sets of items, each with its own number, and the steps between them. */
 #ifndef ATLAS_GRAMMAR_MATCH_H
 #define ATLAS_GRAMMAR_MATCH_H
 

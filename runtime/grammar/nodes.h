@@ -65,7 +65,5 @@ uint32_t node_rule(Grammar *g); /* matches nothing until its `a` is set */
 
 /* What no text can ever match becomes NONE, so that each state that is reached leads to an end. */
 void nodes_prune(Grammar *g);
-/* Are the bytes a whole text of the node? */
-bool nodes_match(const Grammar *g, uint32_t node, const void *bytes, size_t n);
 
 #endif

@@ -117,7 +117,8 @@ static bool take_hex(Parser *p, int least, int most, uint32_t *value)
 {
 	int n = 0;
 	for (*value = 0; n < most; n++, p->at++) {
-		const int c = peek(p), digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87 : -1;
+		const int c = peek(p), lower = c | 32;
+		const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 		if (digit < 0)
 			break;
 		*value = *value << 4 | (uint32_t)digit;
@@ -133,7 +134,8 @@ static bool take_unicode(Parser *p, uint32_t *point)
 			(*point <= MOST_POINT || refuse(p, "there is no such character"));
 	if (!take_hex(p, 4, 4, point))
 		return false;
-	if (*point >= 0xd800 && *point < 0xdc00 && p->at + 1 < p->n && p->text[p->at] == '\\' && p->text[p->at + 1] == 'u') {
+	const bool is_half = *point >= 0xd800 && *point < 0xdc00;
+	if (is_half && p->at + 1 < p->n && p->text[p->at] == '\\' && p->text[p->at + 1] == 'u') {
 		uint32_t low;
 		p->at += 2;
 		if (!take_hex(p, 4, 4, &low))

@@ -173,41 +173,51 @@ static bool is_free(json_t *schema)
 	return true;
 }
 
-static bool are_apart(Schemas *b, json_t *branches, const char *key)
+/* Of no pair a value is of both. */
+static bool are_apart(Schemas *b, json_t *const *branches, size_t n, const char *key)
 {
-	const size_t n = json_array_size(branches);
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < i; k++) {
 			b->g->effort.left -= 2000;
-			if (!schemas_are_apart(b, json_array_get(branches, i), json_array_get(branches, k)))
+			if (b->g->effort.left < 0)
+				return effort_refuse(&b->g->effort, "it takes too long to compile", -1);
+			if (!schemas_are_apart(b, branches[i], branches[k]))
 				return schema_failed(b) ? false
-					: schema_refuse(b, key, "a value may be of both %zu and %zu, which oneOf forbids and cannot be "
-						"told while it is written: anyOf says what can", k, i);
+					: schema_refuse(b, key, "a value may be of both %zu and %zu, which oneOf forbids and a "
+						"mask cannot: anyOf allows it", k, i);
 		}
 	return true;
 }
 
+/* anyOf or oneOf: each branch together with the other keywords. */
 static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 {
-	json_t *branches = json_object_get(schema, key), *rest = schema_without(b, schema, key);
-	const size_t n = json_array_size(branches);
+	json_t *list = json_object_get(schema, key), *rest = schema_without(b, schema, key);
+	const size_t n = json_array_size(list);
 	if (n == 0)
 		return schema_refuse(b, key, "a list of schemas is expected");
-	if (!rest || (strcmp(key, "oneOf") == 0 && !b->joins_one_of && !are_apart(b, branches, key)))
+	if (!rest)
 		return NONE;
+	json_t **branches = malloc(sizeof(json_t *) * n);
 	uint32_t *nodes = malloc(sizeof *nodes * n), node = NONE;
-	const bool alone = is_free(rest);
-	for (size_t i = 0; nodes && i < n && !schema_failed(b); i++) {
+	const bool alone = is_free(rest), has_room = branches && nodes;
+	bool ok = has_room || effort_refuse(&b->g->effort, "there is no memory", -1);
+	for (size_t i = 0; i < n && ok; i++) {
 		const size_t before = schema_down_to(b, key, i);
-		json_t *branch = json_array_get(branches, i);
-		json_t *both = alone ? branch : schema_both(b, rest, branch);
-		nodes[i] = !both ? NONE : alone ? schema_node(b, both) : schema_rule(b, both);
+		branches[i] = alone ? json_array_get(list, i) : schema_both(b, rest, json_array_get(list, i));
+		ok = branches[i] != NULL;
 		schema_up(b, before);
 	}
-	if (!nodes)
-		effort_refuse(&b->g->effort, "there is no memory", -1);
-	else if (!schema_failed(b))
+	ok = ok && (strcmp(key, "oneOf") != 0 || b->joins_one_of || are_apart(b, branches, n, key));
+	for (size_t i = 0; i < n && ok; i++) {
+		const size_t before = schema_down_to(b, key, i);
+		nodes[i] = alone ? schema_node(b, branches[i]) : schema_rule(b, branches[i]);
+		ok = !schema_failed(b);
+		schema_up(b, before);
+	}
+	if (ok)
 		node = node_all(b->g, NODE_EITHER, nodes, (uint32_t)n);
+	free(branches);
 	free(nodes);
 	return node;
 }
@@ -286,8 +296,8 @@ static void make_any(Schemas *b)
 static uint32_t compile_schema(Schemas *b, json_t *schema)
 {
 	make_any(b);
-	json_t *told = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
-	b->joins_one_of = json_is_true(told);
+	json_t *asked = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
+	b->joins_one_of = json_is_true(asked);
 	const uint32_t root = schema_node(b, schema);
 	for (; b->n_done < b->n_refs && !schema_failed(b); b->n_done++) {
 		const Ref r = b->refs[b->n_done];

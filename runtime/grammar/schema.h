@@ -22,7 +22,7 @@ typedef struct Schemas {
 	Ref *refs; uint32_t n_refs, refs_cap, n_done;
 	Pair *pairs; uint32_t n_pairs, pairs_cap;
 	json_t *made;         /* list: owns schemas that were made of others */
-	bool joins_one_of;    /* oneOf counts as anyOf where it cannot be told that one alone matches */
+	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
 	uint32_t any, separator, colon; /* nodes; `any` a rule */
 } Schemas;
 
@@ -38,9 +38,8 @@ uint32_t schema_node(Schemas *b, json_t *schema);            /* of any schema */
 uint32_t schema_rule(Schemas *b, json_t *schema);            /* the same, compiled later */
 uint32_t schema_object(Schemas *b, json_t *schema);          /* schema_object.c: type object */
 uint32_t schema_array(Schemas *b, json_t *schema);
-uint32_t schema_value(Schemas *b, json_t *value);            /* schema_value.c: a constant */
+/* schema_value.c: of a schema with const (values NULL) or enum */
 uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values);
-char *schema_text(json_t *value);                            /* of a scalar, as it is written; free() */
 
 /* schema_merge.c. Schemas that are given back belong to `made` or to the source; NULL after a failure. */
 /* Without $ref and allOf on its uppermost level. */
@@ -49,7 +48,7 @@ json_t *schema_both(Schemas *b, json_t *one, json_t *other); /* what both allow,
 json_t *schema_keep(Schemas *b, json_t *made);               /* steals the reference */
 json_t *schema_without(Schemas *b, json_t *schema, const char *key);
 json_t *schema_at(Schemas *b, const char *pointer);          /* "#/..." */
-bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is of both, as far as can be told */
+bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is of both; false: perhaps */
 /* The schema that `schema`, of objects, has for a property that its `properties` does not name. */
 json_t *schema_for_others(Schemas *b, json_t *schema, const char *key);
 

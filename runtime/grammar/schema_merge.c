@@ -1,4 +1,4 @@
-/* schema_merge.c - schemas that hold together: $ref beside other keywords, allOf, anyOf beside other keywords.
+/* schema_merge.c - schemas that hold together: $ref with other keywords, allOf, anyOf with other keywords.
  *
  * Two schemas become one whose values are those of both. Members are put together only when they are compiled, by a
  * schema {"allOf": [one, other]} that is made once for each pair, so recursive schemas stay finite.
@@ -208,8 +208,8 @@ static const struct { const char *key; MergeFn *merge; } rules[] = {
 /* Of no weight: the first one stays. */
 static bool is_note(const char *key)
 {
-	static const char *const notes[] = {"title", "description", "default", "examples", "example", "$schema", "$id", "id",
-		"$comment", "$defs", "definitions", "$anchor", "readOnly", "writeOnly", "deprecated", "contentEncoding",
+	static const char *const notes[] = {"title", "description", "default", "examples", "example", "$schema", "$id",
+		"id", "$comment", "$defs", "definitions", "$anchor", "readOnly", "writeOnly", "deprecated", "contentEncoding",
 		"contentMediaType", "contentSchema", "then", "else", "nullable"};
 	for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++)
 		if (strcmp(notes[i], key) == 0)
@@ -272,7 +272,7 @@ static bool cross(Schemas *b, json_t *all, json_t *from, json_t *to)
 
 static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 {
-	static const char *const keys[] = {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties"};
+	static const char *const keys[] = {"properties", "patternProperties", "additionalProperties"};
 	json_t *properties = json_object();
 	const char *key;
 	json_t *schema, *mine;
@@ -316,7 +316,8 @@ static json_t *merge(Schemas *b, json_t *one, json_t *other)
 	if (ok && const_one && json_object_get(other, "enum") && !const_other) /* one value, or none */
 		ok = json_object_set_new(all, "enum", json_pack("[O]", const_one)) == 0 && json_object_del(all, "const") == 0;
 	if (ok && const_other && json_object_get(one, "enum") && !const_one)
-		ok = json_object_set_new(rest, "enum", json_pack("[O]", const_other)) == 0 && json_object_del(rest, "const") == 0;
+		ok = json_object_set_new(rest, "enum", json_pack("[O]", const_other)) == 0 &&
+			json_object_del(rest, "const") == 0;
 	if (ok && const_one && const_other && !json_equal(const_one, const_other)) {
 		json_decref(all);
 		json_decref(rest);
@@ -400,7 +401,6 @@ json_t *schema_both(Schemas *b, json_t *one, json_t *other)
 		return one;
 	if (json_is_true(one) || json_is_false(other))
 		return other;
-	/* oneOf of both: what holds is each in its own right, so one of them stays beside the other */
 	for (uint32_t i = 0; i < b->n_pairs; i++)
 		if (b->pairs[i].a == one && b->pairs[i].b == other && !json_object_get(b->pairs[i].both, "allOf"))
 			return b->pairs[i].both;
@@ -437,7 +437,7 @@ static bool requires(json_t *schema, const char *key)
 	return false;
 }
 
-/* Is there a property that tells them apart? */
+/* Is there a property whose values separate them? */
 static bool objects_are_apart(Schemas *b, json_t *one, json_t *other)
 {
 	json_t *mine = json_object_get(one, "properties"), *yours = json_object_get(other, "properties"), *schema;

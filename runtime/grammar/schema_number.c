@@ -12,7 +12,7 @@
 
 enum { MOST_DIGITS = 340, MOST_REMAINDERS = 4000 };
 
-/* A bound's size: digits before and behind the point, "0" before at least, no final zeros behind. */
+/* A bound's size: digits before and after the point, "0" before at least, no final zeros after. */
 typedef struct Decimal { bool is_negative; char whole[MOST_DIGITS], part[MOST_DIGITS]; } Decimal;
 
 static void to_decimal(double x, Decimal *d)
@@ -162,7 +162,7 @@ static bool bound(Schemas *b, const char *key, double x, bool is_lower, bool is_
 	return narrow(b, key, &t, l);
 }
 
-/* One digit from each remainder to the next: states (remainder, digits behind the point). */
+/* One digit from each remainder to the next: states (remainder, digits after the point). */
 static bool multiples(Schemas *b, double x, Lexeme *l)
 {
 	Decimal d;
@@ -180,7 +180,7 @@ static bool multiples(Schemas *b, double x, Lexeme *l)
 	nfa_add(&a, (NfaNode){.kind = NFA_PASS});
 	const uint32_t accept = nfa_add(&a, (NfaNode){.kind = NFA_ACCEPT});
 	uint32_t base = a.n;
-	/* the entry of remainder r after j digits behind the point is node base + j * n + r; j = 0: before it */
+	/* the entry of remainder r after j digits of the fraction is node base + j * n + r; j = 0: before it */
 	for (uint32_t i = 0; i < n * (uint32_t)(k + 1); i++)
 		nfa_add(&a, (NfaNode){.kind = NFA_PASS});
 	for (uint32_t j = 0; j <= (uint32_t)k && !e->why; j++)

@@ -136,7 +136,9 @@ static bool add_member(Schemas *b, Members *m, const char *key, json_t *schema, 
 		if (!all || schema_failed(b))
 			break;
 	}
-	const uint32_t value = !all || !name_fits(m, key) ? NONE : all == schema ? schema_node(b, all) : schema_rule(b, all);
+	uint32_t value = NONE;
+	if (all && name_fits(m, key))
+		value = all == schema ? schema_node(b, all) : schema_rule(b, all);
 	schema_up(b, before);
 	m->of[m->n++] = (Member){key, member_node(b, key, value), is_required(m, key)};
 	return !schema_failed(b);
@@ -264,7 +266,8 @@ static bool add_others(Schemas *b, Members *m)
 	if (schema_failed(b) || (value == NONE && n_patterns == 0))
 		return !schema_failed(b);
 	if (m->n == 0 && n_patterns == 0 && !m->has_names) {
-		m->others = NODE_LIST_OF(b->g, text(b, "\""), node_add(b->g, (Node){NODE_STRING, 0, ENDLESS, 0}), b->colon, value);
+		const uint32_t name = node_add(b->g, (Node){NODE_STRING, 0, ENDLESS, 0});
+		m->others = NODE_LIST_OF(b->g, text(b, "\""), name, b->colon, value);
 		return true;
 	}
 	Lexeme names = {0}, known = {0};

@@ -13,13 +13,15 @@
 	"|((" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|((" H16 ":){0,4}" H16 ")?::" LS32 \
 	"|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16 ":){0,6}" H16 ")?::)"
 #define YEAR "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-#define DATE YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define DATE YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)" \
+	"|02-(0[1-9]|1[0-9]|2[0-8]))"
 #define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define HOST LABEL "(\\." LABEL ")*"
 #define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define TAIL "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?"
-#define URI "[A-Za-z][A-Za-z0-9+.-]*:(//[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?(/" PCHAR "*)*|" PCHAR "+)" TAIL
+#define URI "[A-Za-z][A-Za-z0-9+.-]*:(//[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?(/" PCHAR "*)*|" \
+	PCHAR "+)" TAIL
 
 /* What is allowed is part of what the format's own specification allows, where that is without bound: dates leave out
  * 29 February and leap seconds, URIs hosts in brackets. */
@@ -108,8 +110,8 @@ bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
 	(void)lo;
 	(void)hi;
 	json_t *formats_of = json_object_get(schema, "format");
-	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") && !json_object_get(schema, "enum") &&
-		(!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
+	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
+		!json_object_get(schema, "enum") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
 }
 
 /* const and enum, of names of properties. */

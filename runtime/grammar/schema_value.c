@@ -44,7 +44,8 @@ static char *number_text(double x)
 	return strdup(s);
 }
 
-char *schema_text(json_t *value)
+/* A scalar as it is written; free(). */
+static char *scalar_text(json_t *value)
 {
 	char s[32];
 	size_t n;
@@ -68,11 +69,11 @@ char *schema_text(json_t *value)
 	}
 }
 
-uint32_t schema_value(Schemas *b, json_t *value)
+static uint32_t value_node(Schemas *b, json_t *value)
 {
 	Grammar *g = b->g;
 	if (!json_is_object(value) && !json_is_array(value)) {
-		char *s = schema_text(value);
+		char *s = scalar_text(value);
 		const uint32_t node = s ? node_text(g, s, strlen(s)) : effort_refuse(&g->effort, "there is no memory", -1);
 		free(s);
 		return node;
@@ -90,10 +91,10 @@ uint32_t schema_value(Schemas *b, json_t *value)
 		const uint32_t name = quoted ? node_text(g, quoted, n_key) : NONE;
 		free(quoted);
 		node = NODE_LIST_OF(g, node, n++ ? b->separator : EMPTY, node_text(g, "\"", 1), name, b->colon,
-			schema_value(b, one));
+			value_node(b, one));
 	}
 	json_array_foreach(value, i, one)
-		node = NODE_LIST_OF(g, node, n++ ? b->separator : EMPTY, schema_value(b, one));
+		node = NODE_LIST_OF(g, node, n++ ? b->separator : EMPTY, value_node(b, one));
 	b->depth--;
 	return NODE_LIST_OF(g, node, node_text(g, is_object ? "}" : "]", 1));
 }
@@ -131,11 +132,11 @@ static bool fits(Schemas *b, json_t *schema, json_t *value)
 	if (!schema_allows(schema, type))
 		return false;
 	if ((json_is_object(value) && has_any(schema, of_objects)) || (json_is_array(value) && has_any(schema, of_arrays)))
-		return schema_refuse(b, "enum", "objects and lists beside keywords that measure them are not supported");
+		return schema_refuse(b, "enum", "objects and lists in enum are not supported together with keywords that measure them");
 	const bool is_string = json_is_string(value) && has_any(schema, of_strings);
 	if (!is_string && !(json_is_number(value) && has_any(schema, of_numbers)))
 		return true;
-	char *s = schema_text(value);
+	char *s = scalar_text(value);
 	Lexeme l = {0};
 	const bool ok = s && (is_string ? schema_string(b, schema, &l) : schema_number(b, schema, false, &l)) &&
 		lexeme_has(&l, s + is_string, strlen(s) - (size_t)is_string);
@@ -152,7 +153,7 @@ static uint32_t texts_node(Schemas *b, json_t *const *values, uint32_t n)
 	Lexeme l = {0};
 	bool ok = texts && n_bytes;
 	for (uint32_t i = 0; ok && i < n; i++) {
-		ok = (texts[i] = schema_text(values[i])) != NULL;
+		ok = (texts[i] = scalar_text(values[i])) != NULL;
 		n_bytes[i] = ok ? strlen(texts[i]) : 0;
 	}
 	if (ok)
@@ -195,7 +196,7 @@ uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values)
 		node = texts_node(b, kept, n_kept);
 	else if (!schema_failed(b)) {
 		for (uint32_t i = 0; i < n_kept; i++)
-			nodes[i] = schema_value(b, kept[i]);
+			nodes[i] = value_node(b, kept[i]);
 		node = node_all(b->g, NODE_EITHER, nodes, n_kept);
 	}
 	free(kept);

@@ -23,7 +23,7 @@ struct GrammarVocab {
 	Lexeme string;       /* as that of a grammar */
 	/* What a string may be from between two characters: */
 	uint32_t *in_string; /* [n_words] tokens that go on in it, or end it */
-	uint32_t *in_short;  /* [SHORT, n_words] of them, those of at most so many characters */
+	uint32_t *in_short;  /* [SHORT, n_words] of them, those of at most 0, 1, ... characters */
 	Place *inside; uint32_t n_inside;   /* those that go on, the longest first */
 	Place *closing; uint32_t n_closing; /* those that end it, and ends that other tokens have within */
 	AtomTable atoms;     /* of it */

@@ -185,7 +185,7 @@ static void scored(Engine *e, Sequence *s)
 		e->waiting.end = &s->next;
 }
 
-/* Which tokens the next one may be. Where that cannot be told, the sequence ends. */
+/* Which tokens the next one may be. Where that is not known, the sequence ends. */
 static bool give_mask(Engine *e, Sequence *s)
 {
 	int n;

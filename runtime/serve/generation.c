@@ -214,7 +214,8 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 	const double now = seconds_now();
 	ApiError e;
 	if (event->finish == ATLAS_FAILED) {
-		api_refuse(&e, 500, NULL, "the model's scores were not numbers, or nothing that the request allows can be drawn");
+		api_refuse(&e, 500, NULL, "the model's scores were not numbers, or the request allows no token that can be "
+			"drawn");
 		s->metrics.finished[FINISH_ERROR]++;
 		fail(g, &e, "error");
 		return;

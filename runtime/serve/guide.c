@@ -73,7 +73,7 @@ const uint32_t *guide_mask(Guide *g, int *n_words)
 	return g->words;
 }
 
-/* A token of reasoning. White space behind the marker is nobody's; other text there begins the structure. */
+/* A token of reasoning. White space after the marker is dropped; other text there begins the structure. */
 static void push_free(Guide *g, const char *bytes, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

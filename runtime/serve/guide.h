@@ -15,7 +15,7 @@ typedef struct Guide Guide;
 /* ends [n_ends]: tokens that end the sequence. NULL: no memory. */
 Guide *guide_open(const GuideSource *source, const int32_t *ends, int n_ends);
 void guide_close(Guide *g); /* NULL is fine */
-/* The mask [*n_words] of the next token, until the next call. NULL: it cannot be told. */
+/* The mask [*n_words] of the next token, until the next call. NULL: it is not known. */
 const uint32_t *guide_mask(Guide *g, int *n_words);
 /* False: the token was none of the mask's. */
 bool guide_push(Guide *g, int32_t token);

@@ -65,7 +65,7 @@ static void keep(Structures *s, char *key, Grammar *g)
 	*oldest = (Kept){key, grammar_keep(g), ++s->turn};
 }
 
-/* What tells one source from another. */
+/* Different for different sources. */
 static char *key_of(const GrammarSource *source)
 {
 	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
@@ -121,7 +121,7 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 	json_t *parsed = json_is_string(schema)
 		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
 	if (!parsed)
-		return api_refuse(e, 400, param, "%s is no JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
+		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
 	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
 	json_decref(parsed);
 	return good;
@@ -186,14 +186,15 @@ bool api_read_structure(const ApiLimits *limits, json_t *body, ApiRequest *r, Ap
 	const char *name;
 	bool known = true;
 	if (group && !json_is_object(group))
-		return api_refuse(e, 400, "structured_outputs", "structured_outputs is %s: expected an object", api_kind(group));
+		return api_refuse(e, 400, "structured_outputs", "structured_outputs is %s: expected an object",
+			api_kind(group));
 	json_object_foreach(group, name, value) {
 		known = json_is_null(value) || json_is_false(value);
 		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 			known |= fields[i].group && strcmp(fields[i].name, name) == 0;
 		if (!known)
-			return api_refuse(e, 400, "structured_outputs", "structured_outputs.%.60s is not supported: expected one of "
-				"json, regex, choice and json_object", name);
+			return api_refuse(e, 400, "structured_outputs", "structured_outputs.%.60s is not supported: expected "
+				"one of json, regex, choice and json_object", name);
 	}
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
 		char param[64];

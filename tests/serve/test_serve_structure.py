@@ -8,7 +8,6 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import re
-import subprocess
 
 import jsonschema
 import openai
@@ -86,7 +85,7 @@ def test_expressions_choices_and_objects(client):
         expression = r"(yes|no), [a-z]{3,9}[0-9]{2}!"
         answer = ask(client, temperature=1.5, seed=seed, extra_body={"structured_outputs": {"regex": expression}})
         assert re.fullmatch(expression, answer.choices[0].text), answer.choices[0].text
-        choices = ["alpha", "alphabet", "Å, \"quoted\"", "beta\n"]
+        choices = ["alpha", "alphabet", 'Å, "quoted"', "beta\n"]
         answer = ask(client, temperature=1.5, seed=seed, extra_body={"guided_choice": choices})
         assert answer.choices[0].text in choices and answer.choices[0].finish_reason == "stop"
         answer = ask(client, temperature=1, seed=seed, extra_body={"response_format": {"type": "json_object"}})
@@ -128,7 +127,7 @@ def test_what_a_request_forbids_besides(client, served):
     "fields,param,words",
     [
         ({"guided_json": {"properties": {"a/b": {"not": {}}}}}, "guided_json", "/properties/a~1b/not: not is not"),
-        ({"guided_json": "{"}, "guided_json", "no JSON: line 1"),
+        ({"guided_json": "{"}, "guided_json", "not JSON: line 1"),
         ({"guided_json": 5}, "guided_json", "a schema is expected"),
         ({"guided_json": {"type": "string", "pattern": "(?=a)"}}, "guided_json", "/pattern: looking ahead"),
         ({"guided_json": {"type": "string", "pattern": "(a)\\1"}}, "guided_json", "references back"),
@@ -161,7 +160,11 @@ def test_a_deep_or_ambiguous_source_is_refused_in_time(served):
     deep = {"type": "array"}
     for _ in range(40):
         deep = {"type": "array", "items": deep}
-    for source in ({"guided_json": deep}, {"guided_regex": "(a|b)*a(a|b){30}"}, {"guided_regex": "(((a{999}){999}){999})"}):
+    for source in (
+        {"guided_json": deep},
+        {"guided_regex": "(a|b)*a(a|b){30}"},
+        {"guided_regex": "(((a{999}){999}){999})"},
+    ):
         status, answer = served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 4} | source, timeout=20)
         assert status == 400, answer
 
