@@ -1,8 +1,8 @@
 /* match.c - states of texts: what the next byte may be, and where it leads.
  *
  * The grammar is read as by a recursive machine with a stack, only that all its choices are followed at once: an item
- * is a machine, its stack a list of cells that machines share. Equal cells, and equal sets of items, are made once, so a
- * step that was taken before is a look into a table. Nothing here calls itself: work waits in a list.
+ * is a machine, its stack a list of cells that machines share. Equal cells, and equal sets of items, are made once, so
+ * a step that was taken before is a look into a table. Nothing here calls itself: work waits in a list.
  */
 #include "runtime/grammar/match.h"
 

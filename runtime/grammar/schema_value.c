@@ -132,7 +132,7 @@ static bool fits(Schemas *b, json_t *schema, json_t *value)
 	if (!schema_allows(schema, type))
 		return false;
 	if ((json_is_object(value) && has_any(schema, of_objects)) || (json_is_array(value) && has_any(schema, of_arrays)))
-		return schema_refuse(b, "enum", "objects and lists in enum are not supported together with keywords that measure them");
+		return schema_refuse(b, "enum", "objects and lists in enum need keywords of their members to be absent");
 	const bool is_string = json_is_string(value) && has_any(schema, of_strings);
 	if (!is_string && !(json_is_number(value) && has_any(schema, of_numbers)))
 		return true;
