@@ -27,9 +27,9 @@ typedef struct StepIo {
 	int32_t *new_limits; /* [slots, 8] */
 	int32_t *new_pages;  /* [slots, max_pages] */
 	int32_t *new_rules;  /* [PLAN_RULES, PLAN_RULE_WORDS] of each slot that is acquired */
-	uint32_t *masks;     /* [slots, mask words] tokens that a slot's row may draw, where is_masked [slots] is not 0;
-							what a step reads stays until it is done. Such a slot keeps one token of a VERIFY step. NULL: the
-							device knows no masks */
+	uint32_t *masks;     /* [slots, mask words] tokens that rows of a slot may draw, where is_masked [slots] is not 0.
+							They stay until the step that reads them is done. Such a slot keeps one token of a VERIFY
+							step. NULL: the device knows no masks */
 	int32_t *is_masked;
 	int32_t *ring;       /* [slots, PLAN_RING_ENTRIES, PLAN_RING_WORDS] output */
 } StepIo;

@@ -491,7 +491,7 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 	join_classes(l, string, &both, one);
 	for (uint32_t i = 0; i < n * m; i++)
 		equal[i] = (i / m == 0) == (i % m == 0) && l->accepts[i / m] == string->accepts[i % m];
-	while (changed) {
+	while (changed && spend(e, (int64_t)n * m * 4)) {
 		changed = false;
 		for (uint32_t i = 0; i < n * m; i++)
 			for (uint32_t c = 0; c < both.n_classes && equal[i]; c++)
@@ -504,7 +504,7 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 		if (equal[i] && i % m)
 			l->like[i / m] = (uint8_t)(i % m);
 	free(equal);
-	return spend(e, (int64_t)n * m * 2);
+	return !e->why;
 }
 
 /* n counts characters that have begun: up to lo, where there is no upper bound. */

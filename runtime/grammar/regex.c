@@ -477,7 +477,7 @@ bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l
 	Parser p = {.text = (const unsigned char *)text, .n = strlen(text), .e = e};
 	*l = (Lexeme){0};
 	add_node(&p, (TreeNode){0}); /* 0 is none */
-	const uint32_t root = e->why ? 0 : parse_either(&p);
+	const uint32_t root = GROW(e, p.ranges, p.ranges_cap, 1) && !e->why ? parse_either(&p) : 0;
 	if (root && p.at < p.n)
 		refuse(&p, "')' is without '('");
 	Builder b = {.tree = &p, .a.effort = e, .writing = writing};

@@ -202,6 +202,8 @@ static bool read_thinking(const ApiLimits *limits, Conversation *c, json_t *o, A
 	if (output && (!api_text(output, "effort", &effort, e) ||
 					  !request_format(limits, api_get(output, "format"), "output_config.format", r, e)))
 		return false;
+	if (!request_format(limits, api_get(o, "output_format"), "output_format", r, e))
+		return false;
 	if (effort && !conversation_set_variable(c, "reasoning_effort", json_string(effort), e))
 		return false;
 	if (type && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0))

@@ -130,7 +130,7 @@ static const struct Known {
 	{"user_profile_id", MESSAGES, IGNORED, "", ""},
 	{"workspace_id", MESSAGES, IGNORED, "", ""},
 	{"betas", MESSAGES, IGNORED, "", ""},
-	{"output_format", MESSAGES, REFUSED, "{\"type\": \"text\"}", "this version writes free text only"},
+	{"output_format", MESSAGES, HONOURED, "", ""},
 	{"container", MESSAGES, REFUSED, "", "the server runs no code"},
 	{"mcp_servers", MESSAGES, REFUSED, "[]", "the server calls no other servers"},
 };

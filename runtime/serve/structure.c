@@ -81,6 +81,8 @@ static bool compile(const ApiLimits *limits, const GrammarSource *source, const 
 {
 	Structures *s = limits->structures;
 	GrammarError why;
+	if (r->grammar)
+		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 	if (!s || !s->plan->has_tokenizer)
 		return api_refuse(e, 400, param, "%s: the plan holds no tokenizer", param);
 	char *key = key_of(source);
@@ -203,8 +205,6 @@ bool api_read_structure(const ApiLimits *limits, json_t *body, ApiRequest *r, Ap
 			continue;
 		snprintf(param, sizeof param, "%s%s%s", fields[i].group ? fields[i].group : "", fields[i].group ? "." : "",
 			fields[i].name);
-		if (r->grammar)
-			return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 		if (!fields[i].compile(limits, value, param, r, e))
 			return false;
 	}

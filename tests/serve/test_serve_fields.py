@@ -45,6 +45,8 @@ TAKEN = {
     "stream_options": [{"a": True}],
     "logprobs": [],
     "metadata": WRONG,
+    "guided_json": [True, {"a": True}],
+    "guided_regex": ["word"],
 }
 
 

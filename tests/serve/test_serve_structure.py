@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import re
 
+import anthropic
 import jsonschema
 import openai
 import pytest
@@ -223,6 +224,40 @@ def test_eight_at_once_half_of_them_free(start, atlas, wide):
     alone = ask(client, 150, temperature=1, seed=3, extra_body={"guided_json": SCHEMA}).choices[0]
     assert alone.text == answers[3].text
     assert server.metric("slots_used") == 0 and server.stop() == 0
+
+
+def test_all_apis(talker):
+    """Chat, Responses and Messages, by their clients, streamed and whole."""
+    chat = client_of(talker)
+    messages = anthropic.Anthropic(base_url=f"http://127.0.0.1:{talker.port}", api_key="none", max_retries=0)
+    said, form = [{"role": "user", "content": PROMPT}], {"type": "json_schema", "schema": SCHEMA}
+    texts = set()
+    for stream in (False, True):
+        answer = chat.chat.completions.create(
+            model="tiny", messages=said, temperature=1, seed=1, max_tokens=LONG, stream=stream,
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        )  # fmt: skip
+        if stream:
+            chunks = [c.choices[0] for c in answer]
+            texts.add("".join(c.delta.content or "" for c in chunks))
+            assert chunks[-1].finish_reason == "stop"
+        else:
+            texts.add(answer.choices[0].message.content)
+            assert answer.choices[0].finish_reason == "stop"
+    assert len(texts) == 1
+    response = chat.responses.create(
+        model="tiny", input=PROMPT, max_output_tokens=LONG, text={"format": form | {"name": "x"}}
+    )
+    if response.status == "completed":
+        texts.add(response.output_text)
+    message = messages.messages.create(
+        model="tiny", messages=said, max_tokens=LONG, extra_body={"output_config": {"format": form}}
+    )
+    if message.stop_reason == "end_turn":
+        texts.add(message.content[0].text)
+    for text in texts:
+        jsonschema.validate(json.loads(text), SCHEMA)
+    assert response.status in ("completed", "incomplete") and message.stop_reason in ("end_turn", "max_tokens")
 
 
 def test_a_peer_that_leaves_frees_the_slot(served):
