@@ -21,7 +21,8 @@
 typedef enum End { RUNS, STOP_TOKEN, STOP_TEXT, MAX_TOKENS, CONTEXT_END, WHOLE, FAILED, CANCELLED, N_ENDS } End;
 static const struct { const char *finish, *words; } ends[N_ENDS] = {[STOP_TOKEN] = {"stop", "stop token"},
 	[STOP_TEXT] = {"stop", "stop text"}, [MAX_TOKENS] = {"length", "token limit"},
-	[CONTEXT_END] = {"length", "end of context"}, [WHOLE] = {"stop", "whole structure"}, [FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
+	[CONTEXT_END] = {"length", "end of context"}, [WHOLE] = {"stop", "whole structure"},
+	[FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
 
 typedef struct Answer {
 	AtlasText *stream; /* NULL: ids alone */
