@@ -234,7 +234,8 @@ static bool step_set(Sets *s, uint32_t from, uint8_t byte, uint32_t *to)
 		if (o->kind == NFA_BYTES && o->lo <= byte && byte <= o->hi && !reach(s, o->next * 2, false))
 			return false;
 	}
-	return spend(s->e, s->of[from].n) && intern(s, to);
+	*to = 0; /* most bytes lead nowhere */
+	return spend(s->e, s->of[from].n) && (s->n_fresh == 0 || intern(s, to));
 }
 
 static bool accepts_set(const Sets *s, uint32_t number)
@@ -490,7 +491,8 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 	}
 	join_classes(l, string, &both, one);
 	for (uint32_t i = 0; i < n * m; i++)
-		equal[i] = (i / m == 0) == (i % m == 0) && l->accepts[i / m] == string->accepts[i % m];
+		equal[i] = l->accepts[i / m] == string->accepts[i % m] &&
+			memcmp(l->bytes[i / m], string->bytes[i % m], sizeof l->bytes[0]) == 0;
 	while (changed && spend(e, (int64_t)n * m * 4)) {
 		changed = false;
 		for (uint32_t i = 0; i < n * m; i++)
