@@ -2,6 +2,7 @@
  *
  * session.c opens, closes and steps; session_request.c checks what a sequence is started with; session_pages.c hands
  * out slots and pages; session_prompts.c reads prompts; session_flight.c decodes; session_top.c chooses alternatives;
+ * session_mask.c takes masks;
  * session_walk.c scores and traces.
  */
 #ifndef ATLAS_SESSION_HANDLE_H
@@ -38,6 +39,8 @@ typedef struct Sequence {
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
 	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
+	bool is_masked;       /* each of its tokens needs a mask of its own */
+	bool awaits_mask;     /* the next one has none yet: it takes no part in steps */
 	int n_top;            /* alternatives with each token */
 	AtlasLogitsFn *score; /* of tokens that are only scored, which stay WAITING to their end; NULL = of others */
 	void *score_ctx;
@@ -52,6 +55,7 @@ typedef struct SlotClaim {
 	bool as_needed;     /* pages for `prompt` positions and a little more at once, others later */
 	int prompt;
 	bool is_brief;      /* it ends before anything else is asked for: no sequence has to wait for it */
+	bool is_masked;
 	const int32_t *rules; int n_rules; /* [n_rules, PLAN_RULE_WORDS] of single tokens (ops.h) */
 } SlotClaim;
 
@@ -141,7 +145,7 @@ AtlasStatus session_share_pages(AtlasSession *s);
 /* Pages for `steps` more steps, those in flight included, of each sequence of the flight; *steps: as many as there are
  * pages for. */
 AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
-/* Is it one that steps of answers are for now: with answers to come, and pages for one? */
+/* Is it one that steps of answers are for now: with answers to come, pages for one, and a mask if it needs one? */
 bool session_can_run(const AtlasSession *s, const Sequence *q);
 
 /* session_prompts.c */
@@ -186,6 +190,9 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);
+
+/* session_mask.c: ATLAS_UNSUPPORTED where the device knows no masks. */
+AtlasStatus session_check_masked(AtlasSession *s, const AtlasRequest *r);
 
 /* session_top.c */
 

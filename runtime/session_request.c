@@ -77,7 +77,8 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 	const struct { const char *name; int value, least, most; } rows[] = {
 		{"max_new", r->max_new, 1, INT32_MAX}, {"min_new", r->min_new, 0, INT32_MAX},
 		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
-		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1}};
+		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1},
+		{"masked", r->masked, 0, 1}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
 			continue;
@@ -96,6 +97,7 @@ static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
 	AtlasStatus status = check_numbers(s, r);
 	status = status == ATLAS_OK ? check_stop_tokens(s, r) : status;
 	status = status == ATLAS_OK ? check_bias(s, r) : status;
+	status = status == ATLAS_OK ? session_check_masked(s, r) : status;
 	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
 }
 
@@ -174,7 +176,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	if (status != ATLAS_OK)
 		return status;
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
-		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n};
+		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
+		.n_rules = rules.n};
 	status = session_queue(s, &claim, r->tokens, n, slot);
 	if (status != ATLAS_OK)
 		return status;
@@ -184,6 +187,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
 	q->n_top = r->top_logprobs;
+	if (r->masked)
+		q->steps_ahead = 1;
 	return ATLAS_OK;
 }
 

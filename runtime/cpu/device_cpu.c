@@ -39,6 +39,7 @@ typedef struct CpuDevice {
 	RefOperand *page_table;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
+	uint32_t *masks; /* io.masks */
 	char *scratch; /* one piece a thread */
 	size_t scratch_bytes; /* of one piece */
 } CpuDevice;
@@ -61,7 +62,8 @@ static RefOperand operand(const CpuDevice *d, int tensor, int64_t rows, int64_t 
 
 static RefCall call_of(const CpuDevice *d, const GraphOp *op, int64_t rows, int64_t outs)
 {
-	RefCall c = {.op = op->kind, .attrs = op->attrs};
+	RefCall c = {.op = op->kind, .attrs = op->attrs, .masks = d->base.io.masks, .is_masked = d->base.io.is_masked,
+		.mask_words = mask_words(d->graph)};
 	for (int i = 0; i < op_table[op->kind].n_operands; i++)
 		c.operand[i] = operand(d, op->operands[i], rows, outs);
 	return c;
@@ -265,6 +267,7 @@ static void cpu_close(Device *base)
 	free(d->gathered);
 	free(d->made);
 	free(d->weights);
+	free(d->masks);
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
@@ -422,7 +425,7 @@ static bool find_pages(CpuDevice *d)
 		return false;
 	for (int i = 0; i < g->n_ops; i++)
 		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++)
-			if (g->ops[i].operands[k] >= 0 && strncmp(op_table[g->ops[i].kind].operands[k].shape, "PAGES,", 6) == 0)
+			if (g->ops[i].operands[k] >= 0 && strncmp(operand_shape(g->ops[i].kind, k), "PAGES,", 6) == 0)
 				d->paged[g->ops[i].operands[k]] = 1;
 	for (int t = 0; t < g->n_tensors; t++) {
 		if (d->paged[t])
@@ -480,6 +483,11 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
 	if (!d->page_table)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor page_table");
+	d->masks = calloc((size_t)g->slots, sizeof *d->masks * (size_t)(mask_words(g) + 1)); /* and is_masked */
+	if (!d->masks)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for masks");
+	d->base.io.masks = d->masks;
+	d->base.io.is_masked = (int32_t *)d->masks + (size_t)g->slots * (size_t)mask_words(g);
 	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
