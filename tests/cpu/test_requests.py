@@ -51,12 +51,15 @@ def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, f
 def test_masks_where_the_host_draws(build_dir, small_plan_of, tmp_path, monkeypatch, fixture, how):
     """On a GPU, here the fake driver, beside sequences that the device draws."""
     more = {"rows": 3} if how == "mtp" else {}
-    shape = {"slots": 4, "decode": "[4]", "prefill": "[64, 128]", "max_context": 192} | more
+    prefill = "[64]" if how == "off" else "[64, 128]"
+    shape = {"slots": 4, "decode": "[4]", "prefill": prefill, "max_context": 192} | more
     plan = small_plan_of(fixture, "--target", "sm_90a", **shape)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build_dir / "tests-gpu" / "fake"))
     monkeypatch.setenv("FAKE_CUDA_CC", "9.0")
     g = np.random.default_rng(5)
     free = list(some_requests(g, {"llama-trained": 2048}.get(fixture, 512), 12))
+    for r in free[::3]:  # longer than what a step of prompts has room for besides answers
+        r["tokens"] = r["tokens"] * (100 // len(r["tokens"]))
     masked = [r | {"mask": int(g.integers(2, 60))} if i % 2 else r for i, r in enumerate(free)]
     for r in masked[1::2]:
         r |= {"repetition": 1, "presence": 0, "frequency": 0}
