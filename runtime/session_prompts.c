@@ -48,8 +48,8 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 	return left <= room ? left : room / grid * grid;
 }
 
-/* Rows of answers that the host draws, of the next step of prompts. Where they leave no room for a cell of a prompt that
- * waits, the two take turns. */
+/* Rows of answers that the host draws, of the next step of prompts. Where they leave no room for a cell of a prompt
+ * that waits, the two take turns. */
 static int rows_by_host(AtlasSession *s, bool is_waiting)
 {
 	const StepLimits *limits = &s->device->limits;
