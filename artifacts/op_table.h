@@ -23,8 +23,7 @@ static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c 
 typedef struct OperandInfo {
 	OperandRole role : 4;
 	OperandClass of : 4;
-	char name[28];     /* "x" */
-	const char *shape; /* "ROWS, K": dims local to the op, and attribute names */
+	char name[28]; /* "x" */
 } OperandInfo;
 
 typedef struct OpInfo {
@@ -33,11 +32,13 @@ typedef struct OpInfo {
 	const char *attrs;   /* names separated by spaces */
 	int n_operands;
 	const OperandInfo *operands; /* [n_operands] */
+	const char *shapes;  /* [n_operands] strings, one after the other: a pointer each would be as long as its text */
 } OpInfo;
 extern const OpInfo op_table[OP_COUNT];
 extern const char *const op_meanings[OP_COUNT]; /* one formula each; apart, since libatlas does without */
 bool op_from_name(const char *name, OpKind *out);
 int op_operand(OpKind op, const char *name); /* index or -1 */
+const char *operand_shape(OpKind op, int i); /* "ROWS, K": dims local to the op, and attribute names */
 bool op_has_attr(OpKind op, const char *name);
 bool has_word(const char *list, const char *word, size_t n); /* is word [n] among "bf16 f16"? */
 

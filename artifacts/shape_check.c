@@ -78,7 +78,7 @@ static bool each_term(const OpShapes *s, Env *e, bool compare, int *operand)
 	const OpInfo *info = &op_table[s->op];
 	char term[TERM_BYTES];
 	for (*operand = 0; *operand < info->n_operands; ++*operand) {
-		const char *list = info->operands[*operand].shape;
+		const char *list = operand_shape(s->op, *operand);
 		const int n = s->n_dims[*operand];
 		int d = 0;
 		for (; n && expr_next(&list, term, sizeof term); d++) {
@@ -109,5 +109,5 @@ bool check_op_shapes(const Graph *g, const OpShapes *s, const char *what, Why *w
 	if (ok && each_term(s, &e, true, &i))
 		return true;
 	return why_not(why, READ_MALFORMED, "%s: operand %s does not have the shape [%s]", what,
-		op_table[s->op].operands[i].name, op_table[s->op].operands[i].shape);
+		op_table[s->op].operands[i].name, operand_shape(s->op, i));
 }

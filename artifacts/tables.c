@@ -38,15 +38,33 @@ bool dtype_from_safetensors(const char *name, Dtype *out)
 	return false;
 }
 
-#define IN(class, name, shape) {OPERAND_IN, OF_##class, #name, shape}
-#define IN_OPT(class, name, shape) {OPERAND_IN_OPT, OF_##class, #name, shape}
-#define INOUT(class, name, shape) {OPERAND_INOUT, OF_##class, #name, shape}
-#define INOUT_OPT(class, name, shape) {OPERAND_INOUT_OPT, OF_##class, #name, shape}
-#define OUT(class, name, shape) {OPERAND_OUT, OF_##class, #name, shape}
+#define IN(class, name, shape) OPERAND(IN, class, name, shape)
+#define IN_OPT(class, name, shape) OPERAND(IN_OPT, class, name, shape)
+#define INOUT(class, name, shape) OPERAND(INOUT, class, name, shape)
+#define INOUT_OPT(class, name, shape) OPERAND(INOUT_OPT, class, name, shape)
+#define OUT(class, name, shape) OPERAND(OUT, class, name, shape)
+
+/* Shapes of all ops: arrays of char, which follow each other without a gap. */
+#define OPERAND(role, class, name, shape) name[sizeof shape]
+#define OP(name, traits, attrs, meaning, ...) struct { char __VA_ARGS__; } name;
+typedef struct Shapes {
+#include "artifacts/ops.h"
+} Shapes;
+#undef OPERAND
+#undef OP
+#define OPERAND(role, class, name, shape) shape
+#define OP(name, traits, attrs, meaning, ...) .name = {__VA_ARGS__},
+static const Shapes shapes = {
+#include "artifacts/ops.h"
+};
+#undef OPERAND
+#undef OP
+#define OPERAND(role, class, name, shape) {OPERAND_##role, OF_##class, #name}
 #define COUNT(...) (int)(sizeof((const OperandInfo[]){__VA_ARGS__}) / sizeof(OperandInfo))
 const OpInfo op_table[OP_COUNT] = {
 #define OP(name, traits, attrs, meaning, ...) \
-	[OP_##name] = {#name, traits, attrs, COUNT(__VA_ARGS__), (const OperandInfo[]){__VA_ARGS__}},
+	[OP_##name] = {#name, traits, attrs, COUNT(__VA_ARGS__), (const OperandInfo[]){__VA_ARGS__}, \
+		(const char *)&shapes.name},
 #include "artifacts/ops.h"
 #undef OP
 };
@@ -65,6 +83,14 @@ int op_operand(OpKind op, const char *name)
 		if (strcmp(op_table[op].operands[i].name, name) == 0)
 			return i;
 	return -1;
+}
+
+const char *operand_shape(OpKind op, int i)
+{
+	const char *shape = op_table[op].shapes;
+	while (i-- > 0)
+		shape += strlen(shape) + 1;
+	return shape;
 }
 
 bool has_word(const char *list, const char *word, size_t n)

@@ -234,7 +234,7 @@ static void print_ops(void)
 		printf("%s%s\n    %s\n", o->name, o->traits & OP_GRAPH ? "" : " (fused)", op_meanings[i]);
 		for (int k = 0; k < o->n_operands; k++)
 			printf("    %-6s %s [%s]\n", operand_role_name(o->operands[k].role), o->operands[k].name,
-				o->operands[k].shape);
+				operand_shape(i, k));
 	}
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Does the operand have pages, as kv and its scales of blocks do? */
-static bool has_pages(const OperandInfo *o) { return strncmp(o->shape, "PAGES,", 6) == 0; }
+static bool has_pages(OpKind op, int operand) { return strncmp(operand_shape(op, operand), "PAGES,", 6) == 0; }
 
 static bool is_known(const CudaPages *pages, int64_t offset)
 {
@@ -40,7 +40,7 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args; a++) {
 				const Arg *arg = &p->launches[l].args[a];
-				if (arg->buf >= 0 && has_pages(&op_table[p->launches[l].op].operands[arg->operand]) &&
+				if (arg->buf >= 0 && has_pages(p->launches[l].op, arg->operand) &&
 					!add_place(pages, &p->bufs[arg->buf], g))
 					return false;
 			}

@@ -545,7 +545,7 @@ static void check_field(Check *c, int index)
 		check_field_role(c, f, role, &op_table[c->k.op].operands[operand]);
 	else if (c->has_op)
 		fail_at(d, A0903, f->at, "%s is not an operand of %s", f->name, op_table[c->k.op].name);
-	check_shape(c, f, !operand_may_be_absent(role), operand >= 0 ? op_table[c->k.op].operands[operand].shape : NULL);
+	check_shape(c, f, !operand_may_be_absent(role), operand >= 0 ? operand_shape(c->k.op, operand) : NULL);
 }
 
 static bool has_field(const Check *c, const char *name)
@@ -575,7 +575,7 @@ static void check_args(Check *c)
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
 		if (!has_field(c, o->name) && !operand_may_be_absent(o->role)) /* left out: kernels are for ops without it */
 			fail_at(d, A0903, c->raw->args_at, "operand %s of %s is missing: expected %s(..., %s, \"%s\")", o->name,
-				op_table[c->k.op].name, role_words[o->role], o->name, o->shape);
+				op_table[c->k.op].name, role_words[o->role], o->name, operand_shape(c->k.op, i));
 	}
 }
 
@@ -639,7 +639,7 @@ static bool is_left_out(const Check *c, const char *attr)
 		const OperandInfo *o = &op_table[c->k.op].operands[i];
 		char item[MAX_TEXT], why[200];
 		Mention m = {attr, false};
-		for (const char *list = o->shape; expr_next(&list, item, sizeof item);)
+		for (const char *list = operand_shape(c->k.op, i); expr_next(&list, item, sizeof item);)
 			expr_names(item, see_mention, &m, why, sizeof why);
 		if (m.found && has_field(c, o->name))
 			return false;

@@ -422,7 +422,7 @@ static bool find_pages(CpuDevice *d)
 		return false;
 	for (int i = 0; i < g->n_ops; i++)
 		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++)
-			if (g->ops[i].operands[k] >= 0 && strncmp(op_table[g->ops[i].kind].operands[k].shape, "PAGES,", 6) == 0)
+			if (g->ops[i].operands[k] >= 0 && strncmp(operand_shape(g->ops[i].kind, k), "PAGES,", 6) == 0)
 				d->paged[g->ops[i].operands[k]] = 1;
 	for (int t = 0; t < g->n_tensors; t++) {
 		if (d->paged[t])

@@ -20,12 +20,13 @@ static bool ends_with_dim(const char *shape, const char *dim)
 }
 
 /* NULL, or what is wrong with the tensor as this operand. Drafts may be drawn from fewer columns than there are ids. */
-static const char *check_operand(const Graph *g, OpKind kind, const OperandInfo *info, const Tensor *t)
+static const char *check_operand(const Graph *g, OpKind kind, int operand, const Tensor *t)
 {
+	const OperandInfo *info = &op_table[kind].operands[operand];
+	const char *shape = operand_shape(kind, operand);
 	const int64_t width = t->shape[t->n_dims - 1];
-	const bool is_part = kind == OP_draw && ends_with_dim(info->shape, "V");
-	const bool has_vocab = ends_with_dim(info->shape, "V") || ends_with_dim(info->shape, "VOCAB");
-
+	const bool is_part = kind == OP_draw && ends_with_dim(shape, "V");
+	const bool has_vocab = ends_with_dim(shape, "V") || ends_with_dim(shape, "VOCAB");
 	if ((t->dtype == DT_i32) != class_is_whole(info->of))
 		return t->dtype == DT_i32 ? "holds integers" : "does not hold integers";
 	if (t->role == ROLE_WEIGHT && t->dtype != DT_f32 && t->dtype != DT_i32 && !class_is_weight(info->of))
@@ -134,9 +135,8 @@ bool ref_check(const Graph *g, char *why, size_t why_bytes)
 		for (int i = 0; i < row->n_operands && !what; i++) {
 			operand = row->operands[i].name;
 			if (op->operands[i] >= 0)
-				what = check_operand(g, op->kind, &row->operands[i], &g->tensors[op->operands[i]]);
-			if (!what)
-				operand = "";
+				what = check_operand(g, op->kind, i, &g->tensors[op->operands[i]]);
+			operand = what ? operand : "";
 		}
 		if (what) {
 			snprintf(why, why_bytes, "graph op %d (%s): %s%s%s", k, row->name, operand,

@@ -99,7 +99,7 @@ static void one_op(Compile *c, OpKind op, bool has_options, Dtype result)
 		operands[i] = step_tensor(c, name);
 		if (operands[i] < 0)
 			operands[i] = g_tensor(c, ROLE_ACTIVATION, dtype_of(op, name, result), name,
-				shape_of(info->operands[i].shape, shape), shape);
+				shape_of(operand_shape(op, i), shape), shape);
 	}
 	g_op(c, op, 0, BOTH, &attrs, operands);
 }

@@ -52,7 +52,7 @@ static double unread_experts(const Phase *p, const Launch *l, const StepUse *use
 	double bytes = 0;
 	for (int i = 0; i < l->n_args && use->experts > 0; i++) {
 		const Buf *b = l->args[i].buf < 0 ? NULL : &p->bufs[l->args[i].buf];
-		const char *shape = op_table[l->op].operands[l->args[i].operand].shape;
+		const char *shape = operand_shape(l->op, l->args[i].operand);
 		const bool is_of_experts = b && b->arena == ARENA_WEIGHTS && b->n_dims == 3 &&
 			(strncmp(shape, "EXPERTS, ", 9) == 0 || strncmp(shape, "E, ", 3) == 0);
 		if (is_of_experts && use->experts < (double)b->shape[0])

@@ -24,6 +24,7 @@ enum {
 
 typedef struct Held { /* an operand of the launch that is under way */
 	const Buf *buf;      /* NULL = absent */
+	const char *dims;    /* its shape in ops.h */
 	uint8_t *before;     /* its bytes; of what only this launch uses they are zeros */
 	void *values, *want; /* as the reference reads and leaves them: f32 or i32 [n]; of weights NULL */
 	int64_t shape[PLAN_MAX_DIMS], n;
@@ -61,10 +62,9 @@ static void let_go(Measure *m)
 
 /* Operands ------------------------------------------------------------ */
 
-/* Dim i of an operand's shape in ops.h: 'R' for ROWS, 'O' for OUTS, '*' for an expression of them, else 0. */
-static char counts(const OperandInfo *o, int i)
+/* Dim i of a shape in ops.h: 'R' for ROWS, 'O' for OUTS, '*' for an expression of them, else 0. */
+static char counts(const char *list, int i)
 {
-	const char *list = o->shape;
 	char item[96] = "";
 	while (i-- >= 0)
 		if (!expr_next(&list, item, sizeof item))
@@ -75,11 +75,11 @@ static char counts(const OperandInfo *o, int i)
 }
 
 /* Has each dim that follows from rows or outs only their number? Else all of the bucket is computed. */
-static bool can_be_cut(const OpInfo *op)
+static bool can_be_cut(OpKind op)
 {
-	for (int k = 0; k < op->n_operands; k++)
+	for (int k = 0; k < op_table[op].n_operands; k++)
 		for (int i = 0; i < PLAN_MAX_DIMS; i++)
-			if (counts(&op->operands[k], i) == '*')
+			if (counts(operand_shape(op, k), i) == '*')
 				return false;
 	return true;
 }
@@ -106,12 +106,13 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 {
 	Held *h = &m->held[a->operand];
 	const OperandInfo *o = &op_table[l->op].operands[a->operand];
-	const bool is_cut = can_be_cut(&op_table[l->op]);
+	const bool is_cut = can_be_cut(l->op);
 	h->buf = &p->bufs[a->buf];
+	h->dims = operand_shape(l->op, a->operand);
 	h->is_own = h->buf->arena == ARENA_RING || o->of == OF_own;
 	h->n = 1;
 	for (int i = 0; i < h->buf->n_dims; i++) {
-		char count = is_cut ? counts(o, i) : 0;
+		char count = is_cut ? counts(h->dims, i) : 0;
 		h->shape[i] = count == 'R' ? m->rows : count == 'O' ? m->outs : h->buf->shape[i];
 		h->n *= h->shape[i];
 	}
@@ -212,9 +213,9 @@ static bool run_reference(Measure *m, const Launch *l)
 
 typedef struct Figures { double cosine, rms, max; int64_t values; } Figures;
 
-static bool is_in_use(const Measure *m, const Held *h, const OperandInfo *o, int64_t i)
+static bool is_in_use(const Measure *m, const Held *h, int64_t i)
 {
-	char count = counts(o, 0);
+	char count = counts(h->dims, 0);
 	int64_t row = i / (h->n / h->shape[0]);
 	return count == 'R' ? row < m->rows : count == 'O' ? row < m->outs : true;
 }
@@ -233,11 +234,11 @@ static Figures compare_integers(const Measure *m, const Held *h, const OperandIn
 	const int32_t *want = h->want;
 	int64_t n = 0, off = 0;
 	for (int64_t i = 0; i < h->n; i++) {
-		if (is_left(h, o, (const uint32_t *)got, i) || !is_in_use(m, h, o, i))
+		if (is_left(h, o, (const uint32_t *)got, i) || !is_in_use(m, h, i))
 			continue;
 		n++;
 		off += got[i] != want[i];
-		if (got[i] != want[i] && counts(o, 0))
+		if (got[i] != want[i] && counts(h->dims, 0))
 			differs[i / (h->n / h->shape[0])] = true;
 	}
 	double max = n ? (double)off / (double)n : 0;
@@ -253,8 +254,8 @@ static Figures compare_floats(const Measure *m, const Held *h, const OperandInfo
 	double largest = 0, worst = 0, error = 0, dot = 0, a = 0, b = 0;
 	int64_t n = 0;
 	for (int64_t i = 0; i < h->n; i++) {
-		if (is_left(h, o, (const uint32_t *)(const void *)got, i) || !is_in_use(m, h, o, i) ||
-			(counts(o, 0) && skip[i / (h->n / h->shape[0])]) || (isnan(got[i]) && isnan(want[i])))
+		if (is_left(h, o, (const uint32_t *)(const void *)got, i) || !is_in_use(m, h, i) ||
+			(counts(h->dims, 0) && skip[i / (h->n / h->shape[0])]) || (isnan(got[i]) && isnan(want[i])))
 			continue;
 		double x = got[i], y = want[i], e = got[i] == want[i] ? 0 : fabs(x - y);
 		n++;
