@@ -79,6 +79,7 @@ enum {
 	PLAN_MAX_NGRAM = 8,      /* tokens of an n-gram by which the host drafts */
 	PLAN_DELTA_CELL = 64,    /* rows that delta_rule solves together, from a segment's first one on (ops.h) */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
+	PLAN_IN_PROMPT = 1 << 30, /* in counts (ops.h): the token is in the prompt */
 	PLAN_RULES = 384, PLAN_RULE_WORDS = 4, /* of a slot (ops.h, rules); of one rule */
 };
 #define PLAN_MAGIC "ATLASPLN"

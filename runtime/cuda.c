@@ -665,10 +665,15 @@ static AtlasStatus cuda_put_pages(Device *d, int slot, int first, int n)
 	return leave(c, put_pages(c, slot, first, n));
 }
 
+static PageRoad road_of(const Cuda *c)
+{
+	return (PageRoad){.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
+		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
+}
+
 static AtlasStatus copy_pages(Cuda *c, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
 {
-	const PageRoad road = {.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
-		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
+	const PageRoad road = road_of(c);
 	const char *call = "";
 	const CuResult r = cuda_copy_pages(&road, pages, n, bytes, is_back, &call);
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, "pages");
@@ -679,6 +684,40 @@ static AtlasStatus cuda_move_pages(Device *d, const int32_t *pages, int n, uint8
 	Cuda *c = (Cuda *)d;
 	TRY(enter(c));
 	return leave(c, copy_pages(c, pages, n, bytes, is_back));
+}
+
+static AtlasStatus cuda_copy_page(Device *d, int32_t from, int32_t to)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	const PageRoad road = road_of(c);
+	const CuResult r = cuda_clone_page(&road, from, to);
+	return leave(c, r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, "cuMemcpyDtoDAsync", "a page"));
+}
+
+/* The slot's row of counts, whole: all else in it is 0. */
+static AtlasStatus note_prompt(Cuda *c, int slot, const int32_t *tokens, int n)
+{
+	const int64_t vocab = c->artifact->graph.vocab, most = STAGE_BYTES / 4;
+	int32_t *counts = (int32_t *)(void *)c->stage[0];
+	for (int64_t first = 0; first < vocab; first += most) {
+		const int64_t part = vocab - first < most ? vocab - first : most;
+		memset(counts, 0, (size_t)part * 4);
+		for (int i = 0; i < n; i++)
+			if (tokens[i] >= first && tokens[i] < first + part)
+				counts[tokens[i] - first] = PLAN_IN_PROMPT;
+		const CuPtr at = c->arena[ARENA_STATE] + (CuPtr)(c->pages.counts + 4 * (slot * vocab + first));
+		CALL(c, "counts", MemcpyHtoDAsync, at, counts, (size_t)part * 4, c->stream);
+		CALL(c, "counts", StreamSynchronize, c->stream);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus cuda_note_prompt(Device *d, int slot, const int32_t *tokens, int n)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return leave(c, note_prompt(c, slot, tokens, n));
 }
 
 static void give_back(Cuda *c)
@@ -731,7 +770,7 @@ static void cuda_close(Device *d)
 }
 
 static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_put_pages,
-	cuda_move_pages, cuda_close};
+	cuda_move_pages, cuda_copy_page, cuda_note_prompt, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -929,8 +968,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs ||
 		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
-	if (c->pages.table < 0)
-		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no page_table");
+	if (c->pages.table < 0 || c->pages.counts < 0)
+		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s",
+			c->pages.table < 0 ? "page_table" : "counts");
 	c->base.page_bytes = c->pages.bytes;
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;

@@ -31,12 +31,14 @@ static bool add_place(CudaPages *pages, const Buf *b, const Graph *g)
 
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 {
-	*pages = (CudaPages){.table = -1};
+	*pages = (CudaPages){.table = -1, .counts = -1};
 	for (int i = 0; i < t->n_phases; i++) {
 		const Phase *p = &t->phases[i];
 		for (int k = 0; k < p->n_bufs; k++)
 			if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "page_table") == 0)
 				pages->table = p->bufs[k].offset;
+			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "counts") == 0)
+				pages->counts = p->bufs[k].offset;
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args; a++) {
 				const Arg *arg = &p->launches[l].args[a];
@@ -100,5 +102,17 @@ CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint
 				staged = 0;
 			}
 		}
+	return r;
+}
+
+CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to)
+{
+	CuResult r = CU_SUCCESS;
+	for (int i = 0; i < road->pages->n && r == CU_SUCCESS; i++) {
+		const PagePlace *p = &road->pages->places[i];
+		const CuPtr first = road->state + (CuPtr)p->offset;
+		r = road->cu->MemcpyDtoDAsync(first + (CuPtr)(to * p->bytes), first + (CuPtr)(from * p->bytes),
+			(size_t)p->bytes, road->stream);
+	}
 	return r;
 }

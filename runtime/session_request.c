@@ -1,4 +1,5 @@
 /* session_request.c - what a sequence is started with: checked, completed by the model's own, queued. */
+#include "artifacts/hash.h"
 #include "runtime/session_handle.h"
 
 #include <math.h>
@@ -77,7 +78,8 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 	const struct { const char *name; int value, least, most; } rows[] = {
 		{"max_new", r->max_new, 1, INT32_MAX}, {"min_new", r->min_new, 0, INT32_MAX},
 		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
-		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1}};
+		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1},
+		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
 			continue;
@@ -173,8 +175,13 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	status = status == ATLAS_OK && r->top_logprobs ? session_open_tops(s) : status;
 	if (status != ATLAS_OK)
 		return status;
+	uint8_t salt[PREFIX_SALT_BYTES] = {0};
+	if (s->prefix && r->cache_salt && *r->cache_salt)
+		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
-		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n};
+		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n, .salt = salt,
+		.tokens = r->tokens, .uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
+		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ)};
 	status = session_queue(s, &claim, r->tokens, n, slot);
 	if (status != ATLAS_OK)
 		return status;

@@ -171,6 +171,7 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.started = started,
 		.speculate = speculate_of(args),
 		.mixed = !args->mixed ? ATLAS_MIXED_AUTO : strcmp(args->mixed, "on") == 0 ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF,
+		.prefix_cache = ATLAS_PREFIX_OFF, /* what is measured is the reading of prompts */
 		.max_gap = args->max_gap > 0 ? args->max_gap : is_server ? 128 : 0,
 		.max_gap_each = args->max_gap > 0 || !is_server ? 0 : SERVE_GAP_EACH};
 	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};

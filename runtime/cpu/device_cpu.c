@@ -36,7 +36,7 @@ typedef struct CpuDevice {
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages */
-	RefOperand *page_table;
+	RefOperand *page_table, *counts;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
@@ -257,6 +257,27 @@ static AtlasStatus cpu_copy_pages(Device *base, const int32_t *pages, int n, uin
 	return ATLAS_OK;
 }
 
+static AtlasStatus cpu_clone_page(Device *base, int32_t from, int32_t to)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	for (int t = 0; t < d->graph->n_tensors; t++) {
+		const size_t size = d->paged[t] ? bytes_of_page(&d->tensors[t]) : 0;
+		uint8_t *pages = d->tensors[t].data;
+		if (size)
+			memcpy(pages + (size_t)to * size, pages + (size_t)from * size, size);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens, int n)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	int32_t *counts = (int32_t *)d->counts->data + (int64_t)slot * d->graph->vocab;
+	for (int i = 0; i < n; i++)
+		counts[tokens[i]] |= PLAN_IN_PROMPT;
+	return ATLAS_OK;
+}
+
 static void cpu_close(Device *base)
 {
 	CpuDevice *d = (CpuDevice *)base;
@@ -429,6 +450,8 @@ static bool find_pages(CpuDevice *d)
 			d->base.page_bytes += (int64_t)bytes_of_page(&d->tensors[t]);
 		if (strcmp(g->tensors[t].name, "page_table") == 0)
 			d->page_table = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "counts") == 0)
+			d->counts = &d->tensors[t];
 	}
 	return true;
 }
@@ -478,8 +501,8 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	if (!d->page_table)
-		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor page_table");
+	if (!d->page_table || !d->counts)
+		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", d->page_table ? "counts" : "page_table");
 	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
@@ -487,7 +510,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
 	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
-		cpu_copy_pages, cpu_close};
+		cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)
