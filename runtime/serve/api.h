@@ -82,6 +82,7 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	char *stops[ATLAS_MAX_STOPS]; /* owned */
 	size_t stop_bytes[ATLAS_MAX_STOPS];
 	int n_stops;
+	char *cache_salt;         /* NULL = none; owned */
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */

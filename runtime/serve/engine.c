@@ -96,6 +96,10 @@ static void post(Engine *e)
 		b->free_pages = info.free_pages;
 		b->drafts = info.drafts;
 		b->accepted_drafts = info.accepted_drafts;
+		b->prefix_queries = info.prefix_queries;
+		b->prefix_hits = info.prefix_hits;
+		b->prefix_evicted = info.prefix_evicted;
+		b->prefix_pages = info.prefix_pages;
 		b->aside = info.aside;
 		b->set_aside = info.set_aside;
 	}
@@ -284,7 +288,8 @@ static void step(Engine *e)
 		}
 		EngineEvent *to = &b->events[b->n++];
 		*to = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
-			.token = from->token, .logprob = from->logprob, .finish = from->finish};
+			.token = from->token, .logprob = from->logprob, .finish = from->finish,
+			.reused = atlas_reused_tokens(e->session, from->slot)};
 		if (s->request.top_logprobs)
 			copy_top(e, i, to);
 		if (from->finish != ATLAS_RUNNING)

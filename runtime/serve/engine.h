@@ -46,6 +46,7 @@ typedef struct EngineEvent {
 	AtlasFinish finish; /* of the last TOKEN */
 	AtlasStatus status; /* of REFUSED */
 	char *why;          /* of REFUSED: a sentence, free() by who gets it; NULL = none */
+	int reused;         /* of a TOKEN: tokens of its prompt that were not read, since they were kept */
 	AtlasTop *top;      /* [n_top] alternatives of a TOKEN, free() by who gets it */
 	int n_top;
 } EngineEvent;
@@ -61,6 +62,8 @@ typedef struct EngineBatch { /* free() by who gets it */
 	char failure[512];  /* why; "" = it did not */
 	int active, free_slots, free_pages;
 	int64_t drafts, accepted_drafts;
+	int64_t prefix_queries, prefix_hits, prefix_evicted; /* of the prefix cache: tokens, tokens, pages */
+	int prefix_pages;
 	int aside;          /* sequences that wait for pages in the middle of their text */
 	int64_t set_aside;  /* times that one began to */
 	/* the step, if there was one */

@@ -51,6 +51,7 @@ struct Generation {
 	int64_t created;
 	char *chunk_head;      /* that all events of its stream begin with; owned, NULL = nothing */
 	int prompt_tokens;     /* of all prompts, each once */
+	int cached_tokens;     /* of them not read, since they were kept */
 	int sent_ahead;        /* tokens since the peer stopped taking bytes */
 	double submitted, started, first_token;
 };

@@ -155,6 +155,11 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "generation_tokens_total", "counter", "Tokens of answers.", m->generation_tokens);
 	one(out, "requests_aside", "gauge", "Sequences that wait for KV pages in the middle of their text.", m->aside);
 	one(out, "preemptions_total", "counter", "Times that a sequence began to wait so.", m->set_aside);
+	one(out, "prefix_cache_queries_total", "counter", "Tokens of prompts that were looked for in the prefix cache.",
+		m->prefix_queries);
+	one(out, "prefix_cache_hits_total", "counter", "Tokens of prompts that were found there.", m->prefix_hits);
+	one(out, "prefix_cache_evicted_total", "counter", "KV pages of prefixes that were given away.", m->prefix_evicted);
+	one(out, "prefix_cache_pages", "gauge", "KV pages that hold prefixes, read by a sequence or not.", m->prefix_pages);
 	one(out, "drafts_total", "counter", "Drafted tokens.", m->drafts);
 	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->accepted_drafts);
 	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",

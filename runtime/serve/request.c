@@ -43,6 +43,7 @@ static const struct Known {
 	{"continue_final_message", CHAT, HONOURED, "", ""},
 	{"chat_template_kwargs", CHAT, HONOURED, "", ""},
 	{"reasoning_effort", CHAT, HONOURED, "", ""},
+	{"cache_salt", BOTH, HONOURED, "", ""},
 	{"user", BOTH, IGNORED, "", ""},
 	{"metadata", BOTH, IGNORED, "", ""},
 	{"store", BOTH, IGNORED, "", ""},
@@ -348,11 +349,24 @@ static bool read_prompts(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiE
 	return true;
 }
 
+static bool read_salt(json_t *o, ApiRequest *r, ApiError *e)
+{
+	static const char name[] = "cache_salt";
+	const char *salt = NULL;
+	if (!api_text(o, name, &salt, e))
+		return false;
+	if (salt && !*salt)
+		return api_refuse(e, 400, name, "%s is empty: expected a text, or no such field", name);
+	r->cache_salt = salt ? strdup(salt) : NULL;
+	return !salt || r->cache_salt || api_refuse(e, 500, NULL, "no memory");
+}
+
 /* What both APIs have before what differs. */
 static bool read_common(const ApiLimits *limits, json_t *o, int route, ApiRequest *r, ApiError *e)
 {
 	return check_names(o, route, r, e) && api_check_model(limits, o, e) && read_sampling(limits, o, &r->sampling, e) &&
 		read_stops(o, r, e) && read_stop_tokens(limits, o, r, e) && read_bias(limits, o, r, e) &&
+		read_salt(o, r, e) &&
 		api_bool(o, "include_stop_str_in_output", &r->include_stop, e);
 }
 
@@ -395,5 +409,6 @@ void api_request_free(ApiRequest *r)
 	json_decref(r->tools);
 	free(r->prompts);
 	free(r->bias);
+	free(r->cache_salt);
 	*r = (ApiRequest){0};
 }

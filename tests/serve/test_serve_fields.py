@@ -39,6 +39,7 @@ TAKEN = {
     "stream_options": [{"a": True}],
     "logprobs": [],
     "metadata": WRONG,
+    "cache_salt": ["word"],
 }
 
 
