@@ -235,10 +235,12 @@ typedef enum AtlasMixed {
 
 /* Prefix cache: KV pages of prompts stay when they were read, as long as nothing else needs them, and a prompt that
  * begins with the same tokens is read from there on. It begins at a multiple of prompt_grid and of the page, at least
- * its last token is read, and pages that decode steps wrote are not used. On the reference device tokens and log
- * probabilities are the same. On a GPU the rows that are left may go through a smaller bucket than the whole prompt
- * would: the same bits in plans that are invariant, else "What a text depends on". Pages that no sequence reads are
- * given away in the order of their last use whenever one is needed, and count as free. */
+ * its last token is read, and pages that decode steps wrote are not used. Of a model with recurrent states it begins
+ * where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts are cut there.
+ * On the reference device tokens and log probabilities are the same. On a GPU the rows that are left may go through a
+ * smaller bucket than the whole prompt would: the same bits in plans that are invariant, else "What a text depends
+ * on". Pages that no sequence reads are given away in the order of their last use whenever one is needed, and count
+ * as free. */
 typedef enum AtlasPrefixCache {
 	ATLAS_PREFIX_AUTO = 0, /* where it changes no bit of a text and the plan's model allows it */
 	ATLAS_PREFIX_OFF = 1,
@@ -305,6 +307,7 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int64_t prefix_queries, prefix_hits; /* tokens of the prompts that looked for theirs so far; of them those found */
 	int prefix_pages;        /* pages that hold prefixes now, read or not */
 	int64_t prefix_evicted;  /* pages of prefixes that others were given so far */
+	int snapshots, snapshots_used; /* of recurrent states, from which prompts go on: in all, and taken now */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 

@@ -83,6 +83,8 @@ typedef struct DeviceOps {
 	AtlasStatus (*clone_page)(Device *d, int32_t from, int32_t to);
 	/* Tokens [n] occur in the prompt of a slot that has read and generated nothing yet (counts). Waits. */
 	AtlasStatus (*note_prompt)(Device *d, int slot, const int32_t *tokens, int n);
+	/* The slot's states that zero_slots clears to a snapshot (Graph.snapshots), or back, in the order of clone_page. */
+	AtlasStatus (*keep_states)(Device *d, int slot, int snapshot, bool is_back);
 	void (*close)(Device *d); /* frees the device itself as well */
 } DeviceOps;
 

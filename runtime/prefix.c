@@ -4,22 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-Prefix *prefix_open(int n_pages, int page, int ahead)
+Prefix *prefix_open(int n_pages, int page, int ahead, int n_snapshots)
 {
 	Prefix *x = calloc(1, sizeof *x);
 	if (!x)
 		return NULL;
-	*x = (Prefix){.page = page, .ahead = ahead, .n_pages = n_pages, .oldest = -1, .newest = -1};
+	*x = (Prefix){.page = page, .ahead = ahead, .n_pages = n_pages, .oldest = -1, .newest = -1,
+		.n_snapshots = n_snapshots};
 	while (x->mask < (uint32_t)n_pages)
 		x->mask = 2 * x->mask + 1;
 	x->nodes = calloc((size_t)n_pages, sizeof *x->nodes);
 	x->tokens = malloc(sizeof *x->tokens * (size_t)n_pages * (size_t)(page + ahead));
 	x->buckets = malloc(sizeof *x->buckets * ((size_t)x->mask + 1));
-	if (!x->nodes || !x->tokens || !x->buckets) {
+	x->snapshots = calloc((size_t)n_snapshots + 1, sizeof *x->snapshots);
+	if (!x->nodes || !x->tokens || !x->buckets || !x->snapshots) {
 		prefix_close(x);
 		return NULL;
 	}
 	memset(x->buckets, 0xff, sizeof *x->buckets * ((size_t)x->mask + 1));
+	for (int i = 0; i < n_snapshots; i++)
+		x->snapshots[i].node = -1;
 	return x;
 }
 
@@ -30,6 +34,7 @@ void prefix_close(Prefix *x)
 	free(x->nodes);
 	free(x->tokens);
 	free(x->buckets);
+	free(x->snapshots);
 	free(x);
 }
 
@@ -103,7 +108,7 @@ void prefix_add(Prefix *x, int node, int parent, const uint8_t *salt, const int3
 {
 	PrefixNode *n = &x->nodes[node];
 	const uint32_t hash = hash_of(x, parent, salt, tokens);
-	*n = (PrefixNode){.parent = parent, .next = x->buckets[hash & x->mask], .hash = hash,
+	*n = (PrefixNode){.parent = parent, .next = x->buckets[hash & x->mask], .snapshot = -1, .hash = hash,
 		.used = ++x->clock, .is_there = true};
 	x->buckets[hash & x->mask] = node;
 	memcpy(tokens_of(x, node), tokens, token_bytes(x));
@@ -126,6 +131,10 @@ void prefix_remove(Prefix *x, int node)
 	*at = n->next;
 	if (is_listed(x, node))
 		unlist(x, node);
+	if (n->snapshot >= 0) {
+		x->snapshots[n->snapshot].node = -1;
+		x->snapshots[n->snapshot].used = 0;
+	}
 	x->n--;
 	x->n_unpinned -= n->pins == 0;
 	n->is_there = false;
@@ -170,4 +179,35 @@ int prefix_evict(Prefix *x)
 	prefix_remove(x, node);
 	x->n_evicted++;
 	return node;
+}
+
+int prefix_take_snapshot(Prefix *x, int node, int position)
+{
+	int best = -1;
+	for (int i = 0; i < x->n_snapshots; i++)
+		if (x->snapshots[i].pins == 0 && (best < 0 || x->snapshots[i].used < x->snapshots[best].used))
+			best = i;
+	if (best < 0)
+		return -1;
+	if (x->snapshots[best].node >= 0)
+		x->nodes[x->snapshots[best].node].snapshot = -1;
+	x->snapshots[best] = (PrefixSnapshot){.node = node, .position = position, .used = ++x->clock};
+	x->nodes[node].snapshot = best;
+	return best;
+}
+
+void prefix_pin_snapshot(Prefix *x, int snapshot) { x->snapshots[snapshot].pins++; }
+
+void prefix_unpin_snapshot(Prefix *x, int snapshot)
+{
+	x->snapshots[snapshot].pins--;
+	x->snapshots[snapshot].used = ++x->clock;
+}
+
+int prefix_snapshots_used(const Prefix *x)
+{
+	int n = 0;
+	for (int i = 0; i < x->n_snapshots; i++)
+		n += x->snapshots[i].node >= 0;
+	return n;
 }

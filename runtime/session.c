@@ -289,7 +289,9 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.mixed = session->mixes && session->step_tokens == 1, .prefix_cache = session->prefix != NULL,
 		.prefix_queries = session->n_queried, .prefix_hits = session->n_hit,
 		.prefix_pages = session->prefix ? session->prefix->n : 0,
-		.prefix_evicted = session->prefix ? session->prefix->n_evicted : 0};
+		.prefix_evicted = session->prefix ? session->prefix->n_evicted : 0,
+		.snapshots = session->prefix ? session->prefix->n_snapshots : 0,
+		.snapshots_used = session->prefix ? prefix_snapshots_used(session->prefix) : 0};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

@@ -39,6 +39,8 @@ typedef struct Sequence {
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
 	int node, n_chain;    /* the chain of prefix pages that it pins: its last node; how many, 0 = none */
+	int snapshot;         /* that it will go on from, plus 1; 0 = none */
+	int branch;           /* position up to which the index knew its prompt when it was begun; 0 = nothing of it */
 	bool uses_prefix, leaves_prefix; /* may it begin with a chain, and make one longer? */
 	bool is_begun;        /* what it may begin with was looked for */
 	bool has_repetition;  /* a penalty by which its prompt's tokens count */
@@ -99,6 +101,7 @@ struct AtlasSession {
 	int grow;             /* positions beyond the next step that such a sequence takes pages for */
 	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
 	Prefix *prefix;       /* NULL = none is kept */
+	int cell;             /* tokens: the least multiple of the prompt grid that is one of the page */
 	int own_pages;        /* the first ones of a sequence, which are never shared (session_prefix.c) */
 	int32_t *reused;      /* [slots] tokens of the slot's last prompt that were not read */
 	int64_t n_queried, n_hit; /* tokens of prompts that were looked for, and that were found */
@@ -169,8 +172,10 @@ int session_pages_to_come(const AtlasSession *s);
 
 /* session_prefix.c */
 
-/* Pages of the longest prefix of tokens [n] that is kept and can be gone on from, and its last node. */
-int session_find_prefix(const AtlasSession *s, const uint8_t *salt, const int32_t *tokens, int n, int *node);
+/* Pages of the longest prefix of tokens [n] that is kept and can be gone on from, and its last node; *known: pages of
+ * the longest one that is kept at all. */
+int session_find_prefix(const AtlasSession *s, const uint8_t *salt, const int32_t *tokens, int n, int *node,
+	int *known);
 /* The sequence's entries [0, n) become the pages of a chain that it has pinned, but for those of its own. */
 void session_enter_chain(AtlasSession *s, Sequence *q, int from, int node, int n);
 /* Before rows of a sequence that is on the device are first read: it begins after what is kept of its prompt. */
@@ -178,7 +183,9 @@ AtlasStatus session_begin_prompt(AtlasSession *s, int slot);
 /* Will this step of prompts, as far as it is gathered, leave more of what the slot's prompt, which is not begun, begins
  * with than there is now? Then it waits. */
 bool session_is_coming(const AtlasSession *s, int slot, const StepSize *size);
-/* After rows of its prompt were read: their whole pages are kept. */
+/* Of the next `count` rows of the prompt, those before the position at which its states are kept. */
+int session_until_cut(const AtlasSession *s, const Sequence *q, int count);
+/* After rows of its prompt were read: their whole pages are kept, and at such a position the states. */
 AtlasStatus session_keep_prompt(AtlasSession *s, int slot);
 /* Gives back the sequence's pages that are no node's, and its pins. */
 void session_drop_pages(AtlasSession *s, Sequence *q);

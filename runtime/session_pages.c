@@ -140,8 +140,8 @@ static AtlasStatus make_entry(AtlasSession *s, const SlotClaim *claim, Entry **e
 /* Pages for a new sequence: n, of which those of a prefix that is kept need not be taken, if the others are there. */
 static AtlasStatus claim_first(AtlasSession *s, const SlotClaim *claim, Sequence *q, int n)
 {
-	int node = -1, chain = claim->uses_prefix
-		? session_find_prefix(s, claim->salt, claim->tokens, claim->prompt, &node) : 0;
+	int known, node = -1, chain = claim->uses_prefix
+		? session_find_prefix(s, claim->salt, claim->tokens, claim->prompt, &node, &known) : 0;
 	prefix_pin(s->prefix, node);
 	AtlasStatus status = check_pages(s, claim, n - larger(0, chain - s->own_pages));
 	if (status == ATLAS_NO_PAGES && chain > 0) { /* those pinned may be what is missing */

@@ -104,6 +104,7 @@ static AtlasStatus gather_prompts(AtlasSession *s, int most, StepSize *size)
 			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
 		if (count == 0)
 			continue;
+		count = session_until_cut(s, q, count);
 		session_add_segment(io, size, slot, q->tokens, q->n, q->read, count);
 		q->read += count;
 		if (q->read == q->n)

@@ -37,6 +37,8 @@ typedef struct CpuDevice {
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages */
 	RefOperand *page_table, *counts;
+	float *snapshots; /* [graph->snapshots, snapshot_floats] */
+	size_t snapshot_floats;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
@@ -278,6 +280,36 @@ static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens
 	return ATLAS_OK;
 }
 
+/* What op i clears when a slot is acquired; NULL: it is another op. */
+static const RefOperand *state_of(const CpuDevice *d, int i)
+{
+	const GraphOp *op = &d->graph->ops[i];
+	return op->kind == OP_zero_slots ? &d->tensors[op->operands[op_operand(OP_zero_slots, "state")]] : NULL;
+}
+
+static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)
+{
+	const CpuDevice *d = (CpuDevice *)base;
+	float *kept = d->snapshots + (size_t)snapshot * d->snapshot_floats;
+	for (int i = 0; i < d->graph->n_ops; i++) {
+		const RefOperand *state = state_of(d, i);
+		const size_t n = state ? (size_t)state->shape[1] : 0;
+		float *mine = state ? (float *)state->data + (size_t)slot * n : kept;
+		memcpy(is_back ? mine : kept, is_back ? kept : mine, n * sizeof *mine);
+		kept += n;
+	}
+	return ATLAS_OK;
+}
+
+/* Room for the snapshots of the states. */
+static bool take_snapshots(CpuDevice *d)
+{
+	for (int i = 0; i < d->graph->n_ops; i++)
+		d->snapshot_floats += state_of(d, i) ? (size_t)state_of(d, i)->shape[1] : 0;
+	d->snapshots = calloc((size_t)d->graph->snapshots * d->snapshot_floats + 1, sizeof *d->snapshots);
+	return d->snapshots;
+}
+
 static void cpu_close(Device *base)
 {
 	CpuDevice *d = (CpuDevice *)base;
@@ -289,6 +321,7 @@ static void cpu_close(Device *base)
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
+	free(d->snapshots);
 	free(d);
 }
 
@@ -499,18 +532,21 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	const char *missing = bind_io(d);
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
+	if (!take_snapshots(d))
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots of states", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
 	if (!d->page_table || !d->counts)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", d->page_table ? "counts" : "page_table");
-	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
+	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
+		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
 
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
 	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
-		cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_close};
+		cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)

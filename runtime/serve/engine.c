@@ -100,6 +100,7 @@ static void post(Engine *e)
 		b->prefix_hits = info.prefix_hits;
 		b->prefix_evicted = info.prefix_evicted;
 		b->prefix_pages = info.prefix_pages;
+		b->snapshots = info.snapshots_used;
 		b->aside = info.aside;
 		b->set_aside = info.set_aside;
 	}

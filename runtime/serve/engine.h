@@ -63,7 +63,7 @@ typedef struct EngineBatch { /* free() by who gets it */
 	int active, free_slots, free_pages;
 	int64_t drafts, accepted_drafts;
 	int64_t prefix_queries, prefix_hits, prefix_evicted; /* of the prefix cache: tokens, tokens, pages */
-	int prefix_pages;
+	int prefix_pages, snapshots;
 	int aside;          /* sequences that wait for pages in the middle of their text */
 	int64_t set_aside;  /* times that one began to */
 	/* the step, if there was one */

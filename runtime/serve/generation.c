@@ -329,6 +329,7 @@ void generation_batch(Job *job)
 		s->metrics.prefix_hits = b->prefix_hits;
 		s->metrics.prefix_evicted = b->prefix_evicted;
 		s->metrics.prefix_pages = b->prefix_pages;
+		s->metrics.snapshots = b->snapshots;
 		s->metrics.aside = b->aside;
 		s->metrics.set_aside = b->set_aside;
 	}

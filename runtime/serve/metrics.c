@@ -160,6 +160,8 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "prefix_cache_hits_total", "counter", "Tokens of prompts that were found there.", m->prefix_hits);
 	one(out, "prefix_cache_evicted_total", "counter", "KV pages of prefixes that were given away.", m->prefix_evicted);
 	one(out, "prefix_cache_pages", "gauge", "KV pages that hold prefixes, read by a sequence or not.", m->prefix_pages);
+	one(out, "prefix_cache_snapshots", "gauge", "Snapshots of recurrent states that prompts may go on from.",
+		m->snapshots);
 	one(out, "drafts_total", "counter", "Drafted tokens.", m->drafts);
 	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->accepted_drafts);
 	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",

@@ -30,7 +30,7 @@ typedef struct Metrics {
 	int64_t requests[6];                /* by the first digit of the status */
 	int64_t finished[FINISHES], cancelled[CANCELS];
 	int64_t shed, prompt_tokens, generation_tokens, running, waiting;
-	int64_t prefix_queries, prefix_hits, prefix_evicted, prefix_pages;
+	int64_t prefix_queries, prefix_hits, prefix_evicted, prefix_pages, snapshots;
 	int64_t aside, set_aside, drafts, accepted_drafts, free_pages, free_slots;
 	Histogram first_token, gap, whole, queue;
 	Histogram host_engine, host_loop; /* of a step */

@@ -26,8 +26,8 @@
 #   grid       prompts of an 8B shape a second where they are cut on the grid, and where they may be cut anywhere
 #   isolate-pages  the same in a pool of one context, pages as needed, so that many are set aside; and with
 #              prompts and answers that take turns
-#   prefix     the same where the start of prompts is kept, also of small pools; then atlas serve of an 8B shape with the
-#              prefix cache and without, 200 prompts of 1,024 tokens that all begin with and 64 of their own
+#   prefix     the same where the start of prompts is kept, also of small pools; then atlas serve of an 8B and a 35B shape with
+#              the prefix cache and without, 200 prompts of 1,024 tokens that all begin with and 64 of their own
 #   isolate-buckets  how many texts differ with the families' default buckets
 #   isolate-mixed  how many do where steps mix prompts and answers, and where these take turns
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
@@ -250,9 +250,14 @@ prefix() {
 		llama-trained, small pool|llama-trained|pool_tokens = 320\n
 		llama-trained, fp8 caches|llama-trained|pool_tokens = 8192\ndtype = "fp8"\n
 		llama-trained, nvfp4 caches|llama-trained|pool_tokens = 8192\ndtype = "nvfp4"\n
+		qwen3_5_moe-trained|qwen3_5_moe-trained|pool_tokens = 8192\n
+		qwen3_5, states in bf16|qwen3_5|pool_tokens = 8192\n[state]\ndtype = "bf16"\n
 	END
 	rm -f build/isolated.bin
 	random_plan prefix llama-3.1-8b "[runtime]\nslots = 64\nmax_context = 2048\n\
+[phases]\nprefill = [128, 512, 2048]\ndecode = [1, 4, 16, 64]\n" || return 1
+	python3 tests/gpu/prefix.py build/prefix.bin || rc=1
+	random_plan prefix qwen3.6-35b-a3b-fp8 "[runtime]\nslots = 64\nmax_context = 2048\n\
 [phases]\nprefill = [128, 512, 2048]\ndecode = [1, 4, 16, 64]\n" || return 1
 	python3 tests/gpu/prefix.py build/prefix.bin || rc=1
 	rm -f build/prefix.bin

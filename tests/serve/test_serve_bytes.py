@@ -207,7 +207,7 @@ def test_names_of_metrics(served):
     )
     gauges = (
         "plan_info requests_running requests_waiting requests_aside slots_total slots_used kv_pages_total kv_pages_used "
-        "prefix_cache_pages step_expected_seconds"
+        "prefix_cache_pages prefix_cache_snapshots step_expected_seconds"
     )
     for kind, names in (("histogram", histograms), ("counter", counters), ("gauge", gauges)):
         assert {n: kinds.get(n) for n in names.split()} == dict.fromkeys(names.split(), kind)

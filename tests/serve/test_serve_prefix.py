@@ -98,3 +98,31 @@ def test_many_at_once_say_what_each_says_alone(start, plan):
         assert (server.metric("prefix_cache_hits_total") > 15 * GRID) == (option == "on")
         assert server.stop() == 0
     assert answers[0] == answers[1]
+
+
+def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
+    """The head's keys are in the pages, the states in a snapshot: after a hit as many drafts count."""
+    plan = small_plan_of(
+        "qwen3_5_moe-trained",
+        "--target",
+        "none",
+        slots=4,
+        decode="[4]",
+        max_context=320,
+        grid=GRID,
+        rows=3,
+        snapshots=4,
+    )
+    server = start(plan)
+    client, prompt, counted = client_of(server), ids(5, 2 * GRID + 30), []
+    for i in range(3):
+        before = [server.metric(name) for name in ("drafts_total", "accepted_total")]
+        answer = complete(client, prompt, max_tokens=40)
+        counted.append(
+            [server.metric(name) - was for name, was in zip(("drafts_total", "accepted_total"), before)]
+            + [said(answer)]
+        )
+        assert cached(answer) == (2 * GRID if i else 0)
+    assert counted[0][0] > counted[0][1] > 0 and counted[0] == counted[1] == counted[2]
+    assert server.metric("prefix_cache_snapshots") == 1
+    assert server.stop() == 0

@@ -3,7 +3,8 @@
  *
  * The first device has no model: in its pages each line holds a hash of the salt and of all tokens up to its position,
  * and a step compares all lines before its own with the hashes of the sequence's tokens. A head that drafts has its own
- * lines, whose hash has the next token as well. The device does its work at once, which a GPU may.
+ * lines, whose hash has the next token as well; a recurrent state holds the hash of all tokens that it has seen, and is
+ * wrong where they are not those before a step. The device does its work at once, which a GPU may.
  */
 #include "artifacts/ring.h"
 #include "runtime/session_handle.h"
@@ -17,7 +18,7 @@
 #include <cmocka.h>
 
 enum { SLOTS = 6, VOCAB = 16, CONTEXT = 96, MAX_PAGES = 40, POOL = 3 * MAX_PAGES, MAX_PAGE = 16, MAX_ROWS = 128,
-	LOADS = 8000, MOST_TOKENS = PLAN_MAX_VERIFY, SALTS = 3 };
+	LOADS = 8000, MOST_TOKENS = PLAN_MAX_VERIFY, SALTS = 3, MAX_SNAPSHOTS = 12 };
 
 static const char *const salts[SALTS] = {NULL, "one", "another"};
 
@@ -32,13 +33,14 @@ typedef struct Known { /* what the test knows of a slot */
 typedef struct PrefixDevice {
 	Device base; /* first */
 	const Graph *graph;
-	bool has_head;
+	bool has_head, has_states;
+	uint32_t states[SLOTS], snapshots[MAX_SNAPSHOTS];
 	int each;
 	uint64_t *random;
 	uint32_t lines[POOL][MAX_PAGE], heads[POOL][MAX_PAGE];
 	int32_t table[SLOTS][MAX_PAGES];
 	Known slot[SLOTS];
-	long n_aside, n_cloned, n_noted;
+	long n_aside, n_cloned, n_noted, n_kept, n_restored;
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
 	int32_t step[4], row[4][MAX_ROWS], out_row[MAX_ROWS], seg[SLOTS * 4], acquire[SLOTS], limits[SLOTS * 8];
 	float sampling[SLOTS * 8];
@@ -53,7 +55,7 @@ static int below(uint64_t *random, int n)
 
 static uint32_t mix(uint32_t h, int32_t token) { return (h ^ (uint32_t)token) * 16777619u + 12345; }
 
-/* What a line at the position holds: of the salt and tokens [0, position]. */
+/* What a line at the position holds: of the salt and tokens [0, position]. -1: of the salt alone. */
 static uint32_t tag(const Known *k, int position)
 {
 	uint32_t h = 7u + (uint32_t)k->salt;
@@ -143,6 +145,8 @@ static void read_segment(PrefixDevice *d, const int32_t *s)
 	assert_int_equal(s[3], k->read);
 	assert_true(s[3] % grid == 0 && (s[3] + s[1] == k->length || (s[3] + s[1]) % grid == 0));
 	look_back(d, s[2], s[3]);
+	assert_true(!d->has_states || d->states[s[2]] == (s[3] ? tag(k, s[3] - 1) : 0));
+	d->states[s[2]] = tag(k, s[3] + s[1] - 1);
 	for (int p = s[3]; p < s[3] + s[1]; p++) {
 		assert_int_equal(d->row[0][s[0] + p - s[3]], k->tokens[p]);
 		write_line(d, s[2], p, p + 1 < k->length ? k->tokens[p + 1] : -1);
@@ -173,6 +177,7 @@ static AtlasStatus launch(Device *base, const StepSize *size, int n)
 		if (d->acquire[slot] == 1) {
 			memcpy(d->table[slot], d->pages + slot * most, sizeof(int32_t) * (size_t)most);
 			d->slot[slot].end = d->limits[slot * 8 + 3];
+			d->states[slot] = 0;
 		}
 	for (int i = 0; i < n && (size->phase == DECODE || size->phase == VERIFY); i++)
 		for (int row = 0; row < size->rows; row += d->each)
@@ -233,17 +238,31 @@ static AtlasStatus note_prompt(Device *base, int slot, const int32_t *tokens, in
 	return ATLAS_OK;
 }
 
+static AtlasStatus keep_states(Device *base, int slot, int snapshot, bool is_back)
+{
+	PrefixDevice *d = (PrefixDevice *)base;
+	assert_in_range(snapshot, 0, d->graph->snapshots - 1);
+	assert_true(d->has_states && !d->slot[slot].is_running);
+	if (is_back)
+		d->states[slot] = d->snapshots[snapshot];
+	else
+		d->snapshots[snapshot] = d->states[slot];
+	*(is_back ? &d->n_restored : &d->n_kept) += 1;
+	return ATLAS_OK;
+}
+
 static void close_device(Device *base) { (void)base; } /* it is the test's */
 
 static void begin(PrefixDevice *d, const Graph *g, int rows, uint64_t *random)
 {
 	static const DeviceOps ops = {.kind = "prefix", .launch = launch, .wait = wait_for, .look = look,
 		.put_pages = put_pages, .copy_pages = copy_pages, .clone_page = clone_page, .note_prompt = note_prompt,
-		.close = close_device};
+		.keep_states = keep_states, .close = close_device};
 	memset(d, 0, sizeof *d);
 	d->graph = g;
 	d->random = random;
 	d->has_head = g->verify_rows && !g->ngram_max;
+	d->has_states = g->snapshots > 0;
 	d->base.ops = &ops;
 	d->base.page_bytes = 2 * sizeof d->lines[0];
 	d->base.io = (StepIo){.step = d->step, .row_token = d->row[0], .row_slot = d->row[1], .row_pos = d->row[2],
@@ -322,6 +341,17 @@ static void check_books(const AtlasSession *s)
 		assert_int_equal(seen[i], 1);
 	}
 	assert_true(n == x->n && unpinned == x->n_unpinned);
+	for (int i = 0; i < x->n_snapshots; i++) { /* one of a node, of its end; pinned by those that will go on from it */
+		const PrefixSnapshot *p = &x->snapshots[i];
+		int length = 0, held = 0;
+		for (int node = p->node; node >= 0; node = x->nodes[node].parent)
+			length += x->page;
+		for (int slot = 0; slot < SLOTS; slot++)
+			held += s->slots[slot].snapshot == i + 1;
+		assert_true(p->pins == held);
+		assert_true(p->node < 0 || (x->nodes[p->node].is_there && x->nodes[p->node].snapshot == i &&
+			p->position == length));
+	}
 }
 
 static void run_load(AtlasPlan *plan, PrefixDevice *d, uint64_t *random, AtlasSessionInfo *info)
@@ -359,14 +389,14 @@ static void run_load(AtlasPlan *plan, PrefixDevice *d, uint64_t *random, AtlasSe
 	atlas_forget_prefixes(s);
 	AtlasSessionInfo end = {.struct_size = sizeof end};
 	atlas_session_info(s, &end);
-	assert_true(end.prefix_pages == 0 && s->n_free_pages == end.pages);
+	assert_true(end.snapshots_used == 0 && end.prefix_pages == 0 && s->n_free_pages == end.pages);
 	atlas_session_close(s);
 }
 
 static void what_is_read_was_written_by_the_same_tokens(void **state)
 {
 	PrefixDevice *d = malloc(sizeof *d);
-	long aside = 0, cloned = 0, noted = 0, evicted = 0, hits = 0, queries = 0;
+	long aside = 0, cloned = 0, noted = 0, evicted = 0, hits = 0, queries = 0, kept = 0, restored = 0;
 	uint64_t random = 11;
 	(void)state;
 	for (int load = 0; load < LOADS; load++) {
@@ -377,6 +407,7 @@ static void what_is_read_was_written_by_the_same_tokens(void **state)
 		AtlasPlan plan = plan_of(page, grid, each, 0, &rung);
 		plan.artifact.graph.pages += below(&random, 3) ? below(&random, plan.artifact.graph.max_pages) : 0;
 		plan.artifact.graph.ngram_max = 0;
+		plan.artifact.graph.snapshots = below(&random, 3) ? 0 : 1 + below(&random, MAX_SNAPSHOTS);
 		begin(d, &plan.artifact.graph, grid + below(&random, 64), &random);
 		run_load(&plan, d, &random, &info);
 		aside += d->n_aside;
@@ -385,9 +416,12 @@ static void what_is_read_was_written_by_the_same_tokens(void **state)
 		evicted += (long)info.prefix_evicted;
 		hits += (long)info.prefix_hits;
 		queries += (long)info.prefix_queries;
+		kept += d->n_kept;
+		restored += d->n_restored;
 	}
 	free(d);
-	assert_true(aside > LOADS / 16 && cloned > LOADS && noted > LOADS / 4 && evicted > LOADS && hits > queries / 20);
+	assert_true(aside > LOADS / 16 && cloned > LOADS && noted > LOADS / 6 && evicted > LOADS && hits > queries / 30);
+	assert_true(kept > LOADS / 4 && restored > LOADS / 80);
 }
 
 /* What a prompt finds of another one ------------------------------------------------------------------------ */
@@ -485,6 +519,45 @@ static void one_is_read_for_all_that_come_at_once(void **state)
 	free(d);
 }
 
+/* Of a model with states a prompt goes on where they were kept: before its own last cell that is not whole, and where
+ * it leaves one that began alike, from the third on. Of snapshots the one not in use for longest is taken. */
+static void states_are_kept_where_prompts_part(void **state)
+{
+	static PrefixDevice d;
+	uint64_t random = 5;
+	AtlasError error;
+	AtlasSession *s;
+	Rung rung;
+	AtlasPlan plan = plan_of(8, 8, 1, 60, &rung);
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	(void)state;
+	plan.artifact.graph.snapshots = 3;
+	begin(&d, &plan.artifact.graph, 64, &random);
+	assert_int_equal(session_open_on(&plan, &d.base, &s, &error), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+	const struct { int same, n, other, reused, used; } rows[] = {
+		{60, 60, 2, 0, 1},  /* kept at 56 */
+		{60, 60, 2, 56, 1}, /* there again */
+		{70, 70, 2, 56, 2}, /* a longer one, kept at 64 */
+		{40, 50, 4, 0, 3},  /* parts at 40: kept there and at 48, which takes the place of the first one, at 56 */
+		{60, 60, 2, 40, 3}, /* so this begins at 40, and is kept at 56 again: in the place of that at 64 */
+		{40, 80, 5, 40, 3}, /* the third that begins like these */
+		{9, 40, 6, 0, 3},   /* too few pages for a snapshot at 8; one at 32 */
+		{31, 31, 2, 0, 3},  /* no whole prompt, and no place below 32 is kept */
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		Ask a = {.n = rows[i].n, .max_new = 1};
+		for (int k = 0; k < a.n; k++)
+			a.tokens[k] = k < rows[i].same ? 3 + k % 2 : 3 + rows[i].other;
+		const int reused = read_alone(s, &d, &a);
+		atlas_session_info(s, &info);
+		if (reused != rows[i].reused || info.snapshots_used != rows[i].used)
+			fail_msg("row %zu: %d tokens reused, %d snapshots", i, reused, info.snapshots_used);
+		check_books(s);
+	}
+	atlas_session_close(s);
+}
+
 /* In a pool of one context a prompt that fills it is answered, whatever is kept, and so is the same one again. */
 static void one_alone_always_fits(void **state)
 {
@@ -519,13 +592,137 @@ static void one_alone_always_fits(void **state)
 	free(d);
 }
 
+/* Texts of models, on both devices ------------------------------------------------------------------------- */
+
+enum { TEXTS = 14, MOST_MADE = 24, MODEL_SLOTS = 4 };
+
+typedef struct Made { int32_t token[MOST_MADE]; uint32_t logprob[MOST_MADE]; int n; AtlasFinish finish; } Made;
+typedef struct Text { int32_t prompt[96]; int n, max_new; AtlasSampling sampling; Made alone, among; } Text;
+
+static void take(Made *m, const AtlasEvent *e)
+{
+	assert_true(m->n < MOST_MADE);
+	memcpy(&m->logprob[m->n], &e->logprob, sizeof e->logprob);
+	m->token[m->n++] = e->token;
+	m->finish = e->finish;
+}
+
+static AtlasStatus start_text(AtlasSession *s, const Text *t, bool is_alone, int *slot)
+{
+	const AtlasRequest r = {.struct_size = sizeof r, .tokens = t->prompt, .n_tokens = t->n, .sampling = &t->sampling,
+		.max_new = t->max_new, .pages_as_needed = 1, .prefix_use = is_alone ? ATLAS_PREFIX_NONE : ATLAS_PREFIX_BOTH};
+	return atlas_request_start(s, &r, slot);
+}
+
+/* Half of them begin like one before, with a part of any length; some count the prompt's tokens. */
+static void make_texts(Text *texts, uint64_t *random)
+{
+	for (int i = 0; i < TEXTS; i++) {
+		Text *t = &texts[i];
+		*t = (Text){.n = 1 + below(random, 96), .max_new = 1 + below(random, MOST_MADE)};
+		fill_prompt(t->prompt, t->n, i);
+		const Text *like = i && below(random, 4) ? &texts[below(random, i)] : NULL;
+		for (int k = 0, same = like ? below(random, like->n) : 0; k < same && k < t->n; k++)
+			t->prompt[k] = like->prompt[k];
+		t->sampling = (AtlasSampling){.struct_size = sizeof t->sampling, .temperature = i % 2 ? 0.8f : 0, .top_p = 1,
+			.repetition_penalty = i % 3 ? 1 : 1.3f, .seed = (uint64_t)i};
+	}
+}
+
+static void answer_all(AtlasSession *s, Text *texts, bool is_alone)
+{
+	AtlasEvent events[MODEL_SLOTS * PLAN_MAX_VERIFY];
+	int in_slot[MODEL_SLOTS], next = 0, n;
+	while (next < TEXTS || atlas_active(s)) {
+		for (int slot; next < TEXTS && atlas_active(s) < (is_alone ? 1 : MODEL_SLOTS); next++) {
+			const AtlasStatus status = start_text(s, &texts[next], is_alone, &slot);
+			if (status != ATLAS_OK) {
+				assert_true(status == ATLAS_NO_PAGES && atlas_active(s) > 0);
+				break;
+			}
+			in_slot[slot] = next;
+		}
+		assert_int_equal(atlas_step(s, events, MODEL_SLOTS * PLAN_MAX_VERIFY, &n), ATLAS_OK);
+		for (int i = 0; i < n; i++)
+			take(is_alone ? &texts[in_slot[events[i].slot]].alone : &texts[in_slot[events[i].slot]].among, &events[i]);
+	}
+}
+
+/* Tokens that were not read. */
+static long check_texts(Rig *r, int grow, uint64_t seed)
+{
+	static Text texts[TEXTS];
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	uint64_t random = seed;
+	make_texts(texts, &random);
+	assert_int_equal(session_keep_prefixes(r->session), ATLAS_OK);
+	answer_all(r->session, texts, true);
+	session_grow_by(r->session, grow);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < TEXTS; i++)
+			texts[i].among.n = 0;
+		answer_all(r->session, texts, false);
+		for (int i = 0; i < TEXTS; i++) {
+			const Made *a = &texts[i].alone, *b = &texts[i].among;
+			assert_true(b->n == a->n && b->finish == a->finish);
+			assert_memory_equal(b->token, a->token, sizeof a->token[0] * (size_t)a->n);
+			assert_memory_equal(b->logprob, a->logprob, sizeof a->logprob[0] * (size_t)a->n);
+		}
+	}
+	atlas_session_info(r->session, &info);
+	assert_true(info.free_pages == info.pages && info.aside == 0);
+	return (long)info.prefix_hits;
+}
+
+static AtlasStatus open_cpu(Rig *r)
+{
+	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = "cpu", .n_threads = 1,
+		.prefix_cache = ATLAS_PREFIX_OFF};
+	return atlas_session_open(r->plan, &options, &r->session, &r->error);
+}
+
+static void small_cells(Options *o)
+{
+	o->page = 16;
+	o->prompt_grid = 64;
+	o->pool_tokens = 1024;
+	o->snapshots = 3;
+}
+
+static void texts_are_those_without(void **state)
+{
+	long hits[2] = {0};
+	Rig r;
+	(void)state;
+	for (int device = 0; device < 2; device++)
+		for (int pool = 192; pool <= 768; pool *= 4) {
+			memset(&r, 0, sizeof r);
+			make_plan_of(&r.made, "llama", pool, -1);
+			rig_made(&r);
+			assert_int_equal(device ? open_cpu(&r) : open_fake(&r), ATLAS_OK);
+			hits[0] += check_texts(&r, pool < 200 ? 0 : 32, (uint64_t)pool);
+			rig_close(&r);
+		}
+	for (int device = 0; device < 2; device++)
+		for (int speculates = 0; speculates < 2; speculates++) {
+			rig_checkpoint_as(&r, "tests/fixtures/qwen3_5", small_cells);
+			assert_int_equal(device ? open_cpu(&r) : open_fake(&r), ATLAS_OK);
+			session_speculate(r.session, speculates);
+			hits[1] += check_texts(&r, 32, 9);
+			rig_close(&r);
+		}
+	assert_true(hits[0] > 500 && hits[1] > 300);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_read_was_written_by_the_same_tokens),
 		cmocka_unit_test(what_is_found_follows_from_the_tokens),
 		cmocka_unit_test(one_is_read_for_all_that_come_at_once),
+		cmocka_unit_test(states_are_kept_where_prompts_part),
 		cmocka_unit_test(one_alone_always_fits),
+		cmocka_unit_test(texts_are_those_without),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
