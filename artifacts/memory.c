@@ -86,11 +86,17 @@ static int64_t ends_of_pieces(const int64_t *arena, int n_arenas)
 	return taken - asked;
 }
 
+int cleared_tensor(const Graph *g, int i)
+{
+	return g->ops[i].kind == OP_zero_slots ? g->ops[i].operands[op_operand(OP_zero_slots, "state")] : -1;
+}
+
 int64_t snapshot_bytes(const Graph *g)
 {
+	const int64_t most = (int64_t)1 << 46; /* of a plan that is not checked yet */
 	int64_t sum = 0;
-	for (int i = 0; i < g->n_ops; i++) {
-		const int state = g->ops[i].kind == OP_zero_slots ? g->ops[i].operands[op_operand(OP_zero_slots, "state")] : -1;
+	for (int i = 0; i < g->n_ops && sum < most; i++) {
+		const int state = cleared_tensor(g, i);
 		sum += state >= 0 ? dtype_span(g->tensors[state].dtype, g->tensors[state].shape[1]) : 0;
 	}
 	return sum;

@@ -120,8 +120,10 @@ static bool check_options(const Artifact *a, Why *why)
 		if (option && strcmp(option, text) != 0)
 			return REFUSE("option %s = %.40s: the graph has %s", numbers[i].name, option, text);
 	}
-	if (g->snapshots && !snapshot_bytes(g))
-		return REFUSE("graph: snapshots = %d of no states: 0 expected", g->snapshots);
+	const int64_t most = (int64_t)1 << 42, bytes = snapshot_bytes(g);
+	if (g->snapshots && (!bytes || bytes > most / g->snapshots))
+		return REFUSE("graph: %d snapshots of %lld bytes: at most 4 TiB expected, none of no states", g->snapshots,
+			(long long)bytes);
 	const char *family = artifact_option(a, "model.family");
 	return !family || strcmp(family, g->family) == 0 ||
 		REFUSE("option model.family = %.40s: the graph's family is %.40s", family, g->family);

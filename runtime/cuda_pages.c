@@ -1,5 +1,6 @@
 /* cuda_pages.c - see cuda_pages.h. Pieces of pages share a pinned buffer, so that many small ones cost few waits. */
 #include "runtime/cuda_pages.h"
+#include "artifacts/memory.h"
 #include "artifacts/op_table.h"
 
 #include <stdlib.h>
@@ -37,11 +38,9 @@ static bool find_states(const TargetPlan *t, const Graph *g, CudaPages *pages)
 		p = t->phases[i].kind == ACQUIRE ? &t->phases[i] : p;
 	pages->states = calloc((size_t)g->n_ops + 1, sizeof *pages->states);
 	for (int i = 0; i < g->n_ops && p && pages->states; i++) {
-		if (g->ops[i].kind != OP_zero_slots)
-			continue;
-		const int tensor = g->ops[i].operands[op_operand(OP_zero_slots, "state")];
-		for (int k = 0; k < p->n_bufs; k++)
-			if (p->bufs[k].tensor == tensor && p->bufs[k].arena == ARENA_STATE)
+		const int tensor = cleared_tensor(g, i);
+		for (int k = 0; k < p->n_bufs && tensor >= 0; k++)
+			if (p->bufs[k].tensor == tensor)
 				pages->states[pages->n_states++] = (PagePlace){p->bufs[k].offset, p->bufs[k].bytes / g->slots};
 	}
 	return pages->states;

@@ -177,7 +177,6 @@ int prefix_evict(Prefix *x)
 	if (node < 0)
 		return -1;
 	prefix_remove(x, node);
-	x->n_evicted++;
 	return node;
 }
 
@@ -194,14 +193,6 @@ int prefix_take_snapshot(Prefix *x, int node, int position)
 	x->snapshots[best] = (PrefixSnapshot){.node = node, .position = position, .used = ++x->clock};
 	x->nodes[node].snapshot = best;
 	return best;
-}
-
-void prefix_pin_snapshot(Prefix *x, int snapshot) { x->snapshots[snapshot].pins++; }
-
-void prefix_unpin_snapshot(Prefix *x, int snapshot)
-{
-	x->snapshots[snapshot].pins--;
-	x->snapshots[snapshot].used = ++x->clock;
 }
 
 int prefix_snapshots_used(const Prefix *x)

@@ -68,8 +68,6 @@ int prefix_evict(Prefix *x);
 /* A snapshot for the node, which has none, after that many tokens: a free one, or that which was not in use for
  * longest; -1: all are pinned. */
 int prefix_take_snapshot(Prefix *x, int node, int position);
-void prefix_pin_snapshot(Prefix *x, int snapshot);
-void prefix_unpin_snapshot(Prefix *x, int snapshot);
 int prefix_snapshots_used(const Prefix *x);
 
 #endif

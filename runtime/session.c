@@ -123,8 +123,7 @@ static AtlasStatus begin_prefixes(AtlasSession *s, int prefix_cache, AtlasError 
 	const bool is_exact = strcmp(s->device->ops->kind, "cpu") == 0 || (invariant && strcmp(invariant, "true") == 0);
 	if (against || prefix_cache == ATLAS_PREFIX_OFF || (prefix_cache == ATLAS_PREFIX_AUTO && !is_exact))
 		return ATLAS_OK;
-	const AtlasStatus status = session_keep_prefixes(s);
-	return status == ATLAS_OK ? status : error_set(error, status, "%s", s->error.text);
+	return session_keep_prefixes(s, error);
 }
 
 void session_speculate(AtlasSession *session, bool on)
@@ -271,7 +270,9 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 {
 	if (!session || !info)
 		return ATLAS_ARGUMENT;
+	static const Prefix none;
 	const Device *d = session->device;
+	const Prefix *x = session->prefix ? session->prefix : &none;
 	int score = d->limits.prefill_outs;
 	AtlasSessionInfo all = {
 		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
@@ -288,10 +289,8 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
 		.mixed = session->mixes && session->step_tokens == 1, .prefix_cache = session->prefix != NULL,
 		.prefix_queries = session->n_queried, .prefix_hits = session->n_hit,
-		.prefix_pages = session->prefix ? session->prefix->n : 0,
-		.prefix_evicted = session->prefix ? session->prefix->n_evicted : 0,
-		.snapshots = session->prefix ? session->prefix->n_snapshots : 0,
-		.snapshots_used = session->prefix ? prefix_snapshots_used(session->prefix) : 0};
+		.prefix_pages = x->n, .prefix_evicted = x->n_evicted, .snapshots = x->n_snapshots,
+		.snapshots_used = prefix_snapshots_used(x)};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
@@ -305,11 +304,8 @@ int atlas_reused_tokens(const AtlasSession *session, int slot)
 
 void atlas_forget_prefixes(AtlasSession *session)
 {
-	while (session && session->prefix && session->prefix->oldest >= 0) {
-		const int page = session->prefix->oldest;
-		prefix_remove(session->prefix, page);
-		session->free_pages[session->n_free_pages++] = page;
-	}
+	while (session && session->prefix && session->prefix->oldest >= 0)
+		session->free_pages[session->n_free_pages++] = prefix_evict(session->prefix);
 }
 
 AtlasStatus session_failed(AtlasSession *s, AtlasStatus status)

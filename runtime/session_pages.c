@@ -43,7 +43,10 @@ int session_available(const AtlasSession *s) { return s->n_free_pages + (s->pref
 
 int32_t session_take_page(AtlasSession *s)
 {
-	return s->n_free_pages ? s->free_pages[--s->n_free_pages] : prefix_evict(s->prefix);
+	if (s->n_free_pages)
+		return s->free_pages[--s->n_free_pages];
+	s->prefix->n_evicted++;
+	return prefix_evict(s->prefix);
 }
 
 void session_free_slot(AtlasSession *s, int slot)

@@ -22,7 +22,7 @@
  * A page is free, or of one sequence alone, or a node. Sequences that need pages get those of nodes without a pin.
  * The copy of a first page is one page more than without an index: who finds none takes back what it alone pins.
  */
-#include "artifacts/op_table.h"
+#include "artifacts/memory.h"
 #include "runtime/session_handle.h"
 
 #include <string.h>
@@ -35,23 +35,22 @@ const char *session_against_prefixes(const AtlasPlan *plan)
 	const Graph *g = &plan->artifact.graph;
 	if (g->prompt_grid >= g->max_context)
 		return "no prompt of the plan is cut, and a prefix ends where one may be";
-	for (int i = 0; i < g->n_ops; i++)
-		if (g->ops[i].kind == OP_zero_slots && !g->snapshots)
-			return "the plan keeps no snapshots of its model's recurrent states: [cache] snapshots = 0";
+	if (!g->snapshots && snapshot_bytes(g))
+		return "the plan keeps no snapshots of its model's recurrent states: [cache] snapshots = 0";
 	return NULL;
 }
 
-AtlasStatus session_keep_prefixes(AtlasSession *s)
+AtlasStatus session_keep_prefixes(AtlasSession *s, AtlasError *error)
 {
 	const Graph *g = s->graph;
 	const int rows = g->verify_rows ? g->verify_rows : 1;
 	const bool has_head = g->verify_rows && !g->ngram_max;
 	s->own_pages = (rows + g->page - 1) / g->page;
 	s->cell = g->prompt_grid;
-	while (s->cell % g->page)
+	while (s->cell % g->page && s->cell < g->max_context) /* no prompt has such a place then */
 		s->cell += g->prompt_grid;
 	s->prefix = prefix_open(g->pages, g->page, has_head, g->snapshots);
-	return s->prefix ? ATLAS_OK : error_set(&s->error, ATLAS_NO_MEMORY, "no memory for an index of %d pages", g->pages);
+	return s->prefix ? ATLAS_OK : error_set(error, ATLAS_NO_MEMORY, "no memory for an index of %d pages", g->pages);
 }
 
 /* May a prompt begin at this position, which is the end of the node's page? Its states, if there are any, are of it. */
@@ -84,10 +83,13 @@ int session_find_prefix(const AtlasSession *s, const uint8_t *salt, const int32_
 /* The snapshot that the sequence will go on from, -1 = none: it stays until then. */
 static void hold_snapshot(AtlasSession *s, Sequence *q, int snapshot)
 {
+	Prefix *x = s->prefix;
 	if (snapshot >= 0)
-		prefix_pin_snapshot(s->prefix, snapshot);
-	if (q->snapshot > 0)
-		prefix_unpin_snapshot(s->prefix, q->snapshot - 1);
+		x->snapshots[snapshot].pins++;
+	if (q->snapshot > 0) {
+		x->snapshots[q->snapshot - 1].pins--;
+		x->snapshots[q->snapshot - 1].used = ++x->clock;
+	}
 	q->snapshot = snapshot + 1;
 }
 

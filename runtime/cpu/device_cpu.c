@@ -6,6 +6,7 @@
  * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
  * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
  */
+#include "artifacts/memory.h"
 #include "artifacts/seconds.h"
 #include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
@@ -283,8 +284,8 @@ static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens
 /* What op i clears when a slot is acquired; NULL: it is another op. */
 static const RefOperand *state_of(const CpuDevice *d, int i)
 {
-	const GraphOp *op = &d->graph->ops[i];
-	return op->kind == OP_zero_slots ? &d->tensors[op->operands[op_operand(OP_zero_slots, "state")]] : NULL;
+	const int tensor = cleared_tensor(d->graph, i);
+	return tensor < 0 ? NULL : &d->tensors[tensor];
 }
 
 static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)

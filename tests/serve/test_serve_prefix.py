@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
+import subprocess
+import sys
 
 import openai
 import pytest
@@ -126,3 +128,19 @@ def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
     assert counted[0][0] > counted[0][1] > 0 and counted[0] == counted[1] == counted[2]
     assert server.metric("prefix_cache_snapshots") == 1
     assert server.stop() == 0
+
+
+def test_the_script_for_gpus_runs(atlas, plan, repo):
+    """tests/gpu/prefix.py, on the reference device: texts are the same, and tokens are found."""
+    sizes = {"requests": 6, "shared": GRID, "own": 9, "answer": 3, "in-flight": "1,3"}
+    words = [w for name, value in sizes.items() for w in (f"--{name}", str(value))]
+    script = [sys.executable, repo / "tests/gpu/prefix.py", plan, "--atlas", str(atlas), "--device", "cpu", *words]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("on", "off"))]
+    assert [row[:3] for row in rows] == [
+        ["on", "1", str(6 * GRID)],
+        ["off", "1", "0"],
+        ["on", "3", str(6 * GRID)],
+        ["off", "3", "0"],
+    ], done.stdout

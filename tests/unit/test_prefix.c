@@ -362,7 +362,7 @@ static void run_load(AtlasPlan *plan, PrefixDevice *d, uint64_t *random, AtlasSe
 	Ask a;
 	const int n_starts = 40, cancels = below(random, 2) ? 20 : 150;
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
-	assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(s, NULL), ATLAS_OK);
 	session_grow_by(s, below(random, 40));
 	session_max_gap(s, below(random, 3) ? 0 : 1 + below(random, 64), 0);
 	session_speculate(s, plan->artifact.graph.verify_rows > 0);
@@ -457,7 +457,7 @@ static void check_pair(int page, int grid, int each, int n_first, int same, int 
 	Ask first = {.n = n_first, .max_new = 1}, second = {.n = n, .max_new = 1, .salt = salt};
 	begin(&d, &plan.artifact.graph, grid + 8, &random);
 	assert_int_equal(session_open_on(&plan, &d.base, &s, &error), ATLAS_OK);
-	assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(s, NULL), ATLAS_OK);
 	for (int i = 0; i < CONTEXT; i++) {
 		first.tokens[i] = 3 + i % 7;
 		second.tokens[i] = i < same ? first.tokens[i] : 12;
@@ -502,7 +502,7 @@ static void one_is_read_for_all_that_come_at_once(void **state)
 	begin(d, &plan.artifact.graph, MAX_ROWS, &random);
 	d->base.limits.prefill_outs = SLOTS;
 	assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
-	assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(s, NULL), ATLAS_OK);
 	for (int i = 0; i < SLOTS; i++) {
 		Ask a = {.n = 45 + i, .max_new = 3};
 		for (int k = 0; k < a.n; k++)
@@ -534,7 +534,7 @@ static void states_are_kept_where_prompts_part(void **state)
 	plan.artifact.graph.snapshots = 3;
 	begin(&d, &plan.artifact.graph, 64, &random);
 	assert_int_equal(session_open_on(&plan, &d.base, &s, &error), ATLAS_OK);
-	assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(s, NULL), ATLAS_OK);
 	const struct { int same, n, other, reused, used; } rows[] = {
 		{60, 60, 2, 0, 1},  /* kept at 56 */
 		{60, 60, 2, 56, 1}, /* there again */
@@ -573,7 +573,7 @@ static void one_alone_always_fits(void **state)
 			AtlasPlan plan = plan_of(8, 8, each, 0, &rung);
 			begin(d, &plan.artifact.graph, 32, &random);
 			assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
-			assert_int_equal(session_keep_prefixes(s), ATLAS_OK);
+			assert_int_equal(session_keep_prefixes(s, NULL), ATLAS_OK);
 			session_grow_by(s, 0);
 			session_speculate(s, each > 1);
 			for (int round = 0, n, slot; round < 6; round++) {
@@ -655,7 +655,7 @@ static long check_texts(Rig *r, int grow, uint64_t seed)
 	AtlasSessionInfo info = {.struct_size = sizeof info};
 	uint64_t random = seed;
 	make_texts(texts, &random);
-	assert_int_equal(session_keep_prefixes(r->session), ATLAS_OK);
+	assert_int_equal(session_keep_prefixes(r->session, NULL), ATLAS_OK);
 	answer_all(r->session, texts, true);
 	session_grow_by(r->session, grow);
 	for (int round = 0; round < 2; round++) {
