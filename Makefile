@@ -60,7 +60,7 @@ MAP := $(firstword $(wildcard runtime/atlas.map) $(BUILD)/gen/atlas.map)
 PRODUCTS := $(addprefix $(BUILD)/,atlasc atlas libatlas.a libatlas.so share)
 
 .PHONY: all deps ready tests test test-long test-quick test-fresh check demo format hooks rekey retune-needed golden fuzz \
-	compile_commands.json asan test-asan mutate published gpu-report lines install flags clean help
+	compile_commands.json asan test-asan mutate published gpu-report lines install deb flags clean help
 all: $(PRODUCTS) ## the two commands and the library
 
 ready:
@@ -86,7 +86,7 @@ $(BUILD)/gen/kernel_table.c: $(BUILD)/kernelgen $(wildcard kernels/templates/*/*
 $(BUILD)/gen/%_toml.c: scripts/embed_text.sh $(wildcard models/*.toml kernels/tuning/*.toml)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh $*_toml $(sort $(filter $(if $(filter family,$*),models,kernels)/%,$^)) >$@
-$(BUILD)/gen/page_text.c: scripts/embed_text.sh runtime/cli/page/page.css runtime/cli/page/page.js
+$(BUILD)/gen/page_text.c: scripts/embed_text.sh $(wildcard $(addprefix runtime/cli/page/page.,css js) runtime/serve/page/*)
 	@mkdir -p $(@D)
 	$(call q,embed)scripts/embed_text.sh page_text $(filter-out %.sh,$^) >$@
 # The kernel table of templates as they were (scripts/rekey.sh), and the compiler that has it.
@@ -202,13 +202,15 @@ install: all ## commands, library, header and manual to PREFIX
 	$(if $(filter build/%,$(NVRTC)),install -m 644 $(NVRTC) $(dir $(NVRTC))libnvrtc-builtins.so.* \
 		$(DESTDIR)$(PREFIX)/lib/atlasc)
 	install -m 644 runtime/atlas.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(addprefix runtime/serve/install/,nginx.conf haproxy.cfg) $(DESTDIR)$(PREFIX)/share/atlas
+	install -m 644 $(filter-out %.service,$(wildcard runtime/serve/install/*)) $(DESTDIR)$(PREFIX)/share/atlas
 	sed 's|@PREFIX@|$(PREFIX)|' runtime/serve/install/atlas-serve@.service \
 		>$(DESTDIR)$(PREFIX)/lib/systemd/system/atlas-serve@.service
 	cd $(BUILD)/share && find . -type f -exec install -m 644 -D {} $(abspath $(DESTDIR)$(PREFIX))/share/{} \;
 	printf 'Name: atlas\nDescription: runtime of compiled language models\nVersion: %s\n%s\n%s\n' \
 		'$(VERSION)' 'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -latlas -lm -ldl -lpthread' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/atlas.pc
+deb: all ## a Debian package of what install installs
+	@VERSION=$(VERSION) DATE=$(DATE) MAKE="$(MAKE)" scripts/deb.sh $(BUILD)
 flags: ; @echo $(if $(LINK),$(LDFLAGS) LIBS $(COMPILER_LIBS) -lcmocka,$(CPPFLAGS) -isystem $(LLVM)/include $(CFLAGS))
 clean: ## removes what was built
 	rm -rf $(BUILD)/obj $(BUILD)/gen $(BUILD)/tests* $(BUILD)/demo $(BUILD)/kernel-cache $(PRODUCTS) $(BUILD)/kernelgen \

@@ -209,13 +209,11 @@ static void text_launch(const Artifact *a, int target, const Phase *p, const Lau
 		text_others(a, s, out);
 }
 
-double audit_expected_us(const Artifact *a, int target, const Phase *p)
+double audit_expected_us(const Slot *ledger, const Phase *p)
 {
 	double us = 0;
-	for (int i = 0; i < p->n_launches; i++) {
-		const Candidate *c = audit_chosen(&a->ledger[target][p->launches[i].slot]);
-		us += c ? c->cost_us : 0;
-	}
+	for (int i = 0; i < p->n_launches; i++)
+		us += audit_chosen(&ledger[p->launches[i].slot])->cost_us;
 	return us;
 }
 
@@ -228,7 +226,7 @@ static void text_phase(const Artifact *a, int target, const Phase *p, const Audi
 	for (int i = 0; i < p->n_launches; i++)
 		bytes += (double)(p->launches[i].read_bytes + p->launches[i].write_bytes);
 	fprintf(out, "\n%s  outs %d  %d launches  %.1f MB  %.1f us by the ledger%s%s\n", PHASE_LABEL(p), p->outs,
-		p->n_launches, bytes / 1e6, audit_expected_us(a, target, p),
+		p->n_launches, bytes / 1e6, audit_expected_us(a->ledger[target], p),
 		*order_set_text(a, t, p->kind, set) ? "  equal orders in " : "", set);
 	fprintf(out, "  %-7s %-15s  %-*s  %-*s  %-10s %12s %5s %7s %4s %6s %10s %10s %-8s  %s\n", "layers", "op", w.name,
 		"template", w.weights, "weights", "cache", "grid", "block", "smem", "regs", "spills", "MB", "us", "from",

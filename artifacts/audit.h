@@ -30,8 +30,8 @@ bool audit_why(const Artifact *a, const AuditOptions *o, const char *slot, FILE 
 const Candidate *audit_chosen(const Slot *s);
 /* "start", "3", "0-11", "end". */
 void audit_layers(const Artifact *a, int first, int last, char text[32]);
-/* Microseconds that a step of the phase is expected to take: of each launch what it was chosen for. */
-double audit_expected_us(const Artifact *a, int target, const Phase *p);
+/* Microseconds that a step of the phase is expected to take: of each launch what it was chosen for, by its ledger. */
+double audit_expected_us(const Slot *ledger, const Phase *p);
 /* File and line of the predicate that a candidate was rejected for, by its contract; "" when its reason is none. */
 const char *audit_place(const Artifact *a, const Candidate *c);
 /* Formats of a launch's weights as the table has them, "e4m3 128x128 + bf16", "-" of none; returns the characters. */

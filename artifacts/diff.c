@@ -571,12 +571,9 @@ typedef struct Work { int launches; double bytes, us; } Work;
 
 static Work work_of(const Side *s)
 {
-	Work w = {s->phase ? s->phase->n_launches : 0, 0, 0};
-	for (int i = 0; i < w.launches; i++) {
-		const Launch *l = &s->phase->launches[i];
-		w.bytes += (double)(l->read_bytes + l->write_bytes);
-		w.us += audit_chosen(slot_of(s, l))->cost_us;
-	}
+	Work w = {s->phase ? s->phase->n_launches : 0, 0, s->phase ? audit_expected_us(s->ledger, s->phase) : 0};
+	for (int i = 0; i < w.launches; i++)
+		w.bytes += (double)(s->phase->launches[i].read_bytes + s->phase->launches[i].write_bytes);
 	return w;
 }
 

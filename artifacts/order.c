@@ -38,10 +38,15 @@ OrderSet order_set(PhaseKind p)
 	return p == PREFILL ? ORDER_PROMPTS : p == DECODE || p == VERIFY ? ORDER_ANSWERS : ORDER_FREE;
 }
 
-const char *order_set_text(const Artifact *a, const TargetPlan *t, PhaseKind p, char text[ORDER_SET_TEXT])
+bool order_is_invariant(const Artifact *a)
 {
 	const char *asked = artifact_option(a, ORDER_OPTION);
-	const bool is_shared = asked && strcmp(asked, "true") == 0 && order_set(p) != ORDER_FREE;
+	return asked && strcmp(asked, "true") == 0;
+}
+
+const char *order_set_text(const Artifact *a, const TargetPlan *t, PhaseKind p, char text[ORDER_SET_TEXT])
+{
+	const bool is_shared = order_is_invariant(a) && order_set(p) != ORDER_FREE;
 	int n = 0;
 	text[0] = 0;
 	for (int i = 0, end; is_shared && i < t->n_phases && n < ORDER_SET_TEXT; i = end) {

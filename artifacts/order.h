@@ -22,6 +22,9 @@ enum { ORDER_BYTES = 256 }; /* of a text, with its zero */
 /* Appends a term with the values of its formulas, "(8,64)", to a text of ORDER_BYTES. False with a reason. */
 bool order_append(char *text, const char *word, const char *formulas, const ExprEnv *env, char *why, size_t why_bytes);
 
+/* Was the plan compiled with numerics.invariant = "true"? */
+bool order_is_invariant(const Artifact *a);
+
 typedef enum OrderSet { ORDER_PROMPTS, ORDER_ANSWERS, ORDER_SETS, ORDER_FREE = ORDER_SETS } OrderSet;
 OrderSet order_set(PhaseKind p);
 /* The phases that phase `p` shares its orders with, itself among them: "decode 1 to 32 and verify 3 to 96". "" where

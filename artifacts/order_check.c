@@ -58,9 +58,8 @@ static bool check_pair(const Graph *g, const Slot *ledger, const Phase *a, const
 
 bool check_orders(const Artifact *a, const TargetPlan *t, const Slot *ledger, Why *why)
 {
-	const char *asked = artifact_option(a, ORDER_OPTION);
 	const Phase *first[ORDER_SETS] = {NULL};
-	for (int i = 0; asked && strcmp(asked, "true") == 0 && i < t->n_phases; i++) {
+	for (int i = 0; order_is_invariant(a) && i < t->n_phases; i++) {
 		const Phase *p = &t->phases[i];
 		const OrderSet set = order_set(p->kind);
 		if (set == ORDER_FREE)

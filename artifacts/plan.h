@@ -236,8 +236,18 @@ typedef enum Arena_ {
 	ARENA_COUNT
 } ArenaKind;
 const char *arena_name(ArenaKind a);
+/* What drafts, by the names of [speculate] drafter and --speculate. */
+#define DRAFTER_HEAD "mtp"
+#define DRAFTER_NGRAM "ngram"
+/* NULL where nothing does. */
+static inline const char *drafter_of(const Graph *g)
+{
+	return g->ngram_max ? DRAFTER_NGRAM : g->verify_rows ? DRAFTER_HEAD : NULL;
+}
+/* Are drafts those of a head, in phase DRAFT on the device? */
+static inline bool head_drafts(const Graph *g) { return g->verify_rows && !g->ngram_max; }
 /* How often a session has the io arena: where a head drafts, the two phases of a step have each its own inputs. */
-static inline int io_images(const Graph *g) { return g->verify_rows && !g->ngram_max ? 2 : 1; }
+static inline int io_images(const Graph *g) { return head_drafts(g) ? 2 : 1; }
 /* Rows of each slot in a step that speculates, of that many slots. */
 int ladder_rows(const Graph *g, int slots);
 

@@ -21,6 +21,8 @@
  *              worthwhile                                              combination is preferred
  *   formula    of a contract: its code computes the same     order     on what the order of a row's sums depends:
  *              by the same text                                        equal orders, equal bits
+ *   fragment   of a contract: what templates of a family     set       of phases that share their orders: those of
+ *              have in common, a file they include                     prompts, those of answers
  *   launch     one kernel node of a graph                    slab      the one allocation of an arena
  *   candidate  a template considered for an op               ledger    all candidates with their verdicts
  *   target     a GPU architecture, "sm_90a"                  waiver    a line of MODEL.toml that permits something
@@ -39,12 +41,18 @@
  *   zero       what codes of u4 are worth less               draft head  the model's, rows of it or a copy in codes
  *   expert     one of an MLP's alternatives; a row goes      slot state   of a slot and not of a page, which acquire
  *              through the n_active likeliest                          sets to zero: Gated DeltaNet's
- *   draft      a token that the drafting head proposes;      version    slot state after one row of a verify step;
- *              the phase that makes them                                the slot's version is that of its last token
+ *   draft      a token proposed for after a slot's last;     version    slot state after one row of a verify step;
+ *              the phase in which a head makes them                     the slot's version is that of its last token
  *   turn       pairs of a head's elements by a position      rotate    q and k of a head, by the Hadamard matrix
  *   grid       of positions at which a prompt may be cut     cell      between two of them: read in one step
  *   verify     the phase that reads a slot's last token      accept     a draft is accepted where it is the token that
- *              and its drafts, verify_rows of them                      the step draws in its place
+ *              and its drafts                                           the step draws in its place
+ *   each       rows of a slot in a step of draft or          ladder     each by the slots of a step; a rung of it:
+ *              verify: 3 in verify[4x3], of 4 slots                     up to that many slots, that many rows
+ *   n-gram     some tokens in a row; a text's last one       mixed step  a step of phase prefill with a row for each
+ *              that was there before gives drafts                       answer besides, whose next token it makes
+ *   gap        between two tokens of an answer; max_gap:     chunk      the cells of prompts that one step reads
+ *              rows that a step may read in it
  *
  * References between objects are indices into arrays of the level, never pointers.
  */
@@ -355,7 +363,7 @@ typedef struct LOp {
 	int produces_layer; /* layer whose output this op completes, or -1 */
 	const char *note, *alone; /* of a refusal; why a fusion that would have covered it did not apply; or NULL */
 	/* filled by pick-kernels */
-	int pick;           /* index in LPhase.picks */
+	int pick;           /* index in Lowered.picks */
 } LOp;
 
 /* A template with every constant decided, for one op. */

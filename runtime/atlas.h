@@ -230,7 +230,8 @@ typedef enum AtlasSpeculate {
 typedef enum AtlasMixed {
 	ATLAS_MIXED_AUTO = 0, /* with max_gap, where nothing is against it */
 	ATLAS_MIXED_OFF = 1,  /* a step is of prompts or of answers */
-	ATLAS_MIXED_ON = 2    /* ATLAS_UNSUPPORTED where the plan is invariant, or drafts are used */
+	ATLAS_MIXED_ON = 2    /* ATLAS_UNSUPPORTED where the plan is invariant, drafts are used, or no prefill
+							 bucket has more rows than prompt_grid */
 } AtlasMixed;
 
 /* Prefix cache: KV pages of prompts stay when they were read, as long as nothing else needs them, and a prompt that
@@ -300,9 +301,10 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	const char *step_phase;  /* "prefill": prompts were read, "mixed": and each answer had a token, "decode", "verify":
 								with drafts; NULL: there was none */
 	int step_rows;           /* tokens that it read; of "verify", as many of each sequence */
-	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that a step has */
+	int step_bucket;         /* rows of the compiled step that it was; on cpu the most that such a step has */
 	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
 	int mixed;               /* 1: prompts and answers may be in one step (AtlasMixed) */
+	int step_each;           /* of the step above, if it was "verify": rows of each sequence; else 0 */
 	int prefix_cache;        /* 1: prefixes are kept (AtlasPrefixCache) */
 	int64_t prefix_queries, prefix_hits; /* tokens of the prompts that looked for theirs so far; of them those found */
 	int prefix_pages;        /* pages that hold prefixes now, read or not */
@@ -396,15 +398,16 @@ int atlas_reused_tokens(const AtlasSession *session, int slot);
  * later step tries again, and cancelling a sequence helps. Both ways wait for the device and for a copy (64 positions
  * of an 8B model with caches in bf16 are 8 MiB). What has its pages for life is never set aside. */
 
-/* Reserves a slot and the KV pages of the whole sequence, or those it begins with, resets the slot's state on the
- * device, and queues the prompt.
+/* Reserves a slot and the KV pages of the whole sequence, or those it begins with, and queues the prompt. The device is
+ * asked for nothing and steps in flight go on, so it does not block: the atlas_step that first reads of the prompt
+ * waits for them, resets the slot's state there, and has the status of what fails.
  *   ATLAS_ARGUMENT a member is out of range or not a number, or struct_size is not set, here or in sampling
  *   ATLAS_CONTEXT  n_tokens is below 1 or above max_context
  *   ATLAS_TOKEN    an id of tokens, stop_tokens or bias is negative or not below vocab
  *   ATLAS_NO_SLOT, ATLAS_NO_PAGES  now; may succeed after other sequences end
+ *   ATLAS_NO_MEMORY of the host
  * The session's sentence names the member and its value. On success *slot (0 <= slot < slots) names the sequence.
- * Blocks for the steps in flight and one short launch; their tokens are handed out by atlas_step before any of the
- * new sequence. */
+ * Tokens of the steps in flight are handed out before any of the new sequence. */
 AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *request, int *slot);
 
 /* The same with these members alone; n and max_new as n_tokens and max_new there. */
@@ -436,7 +439,8 @@ typedef struct AtlasEvent {
  * while a long prompt is not read to its end, and when no sequence is left). cap must be at least the plan's slots
  * times step_tokens. Blocks until the tokens are there. A sequence that is cancelled while these events are looked
  * at may have more of them, which are to be passed over; if one of them ends it, its slot is free already.
- * ATLAS_NO_MEMORY: see pages as needed; the session has not failed. */
+ * ATLAS_NO_MEMORY: see pages as needed; the session has not failed. Any other but ATLAS_ARGUMENT is a fault of the
+ * device, of what sequences are started with as well. */
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 typedef struct AtlasTop {
@@ -479,10 +483,11 @@ typedef int AtlasLogitsFn(void *ctx, int pos, const float *logits);
 AtlasStatus atlas_score(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx);
 
 /* The same among other sequences: tokens [n] are copied and wait in a slot; calls of atlas_step read them in their
- * turn among prompts and call fn, which must call no function of the session. Where max_gap is set and answers run,
- * such a step reads one cell of prompt_grid, since the host reads a row of scores for each token. At its end there is
- * one event of the slot: token -1, logprob NaN, and ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are
- * those of atlas_request_start; memory for a step's scores is taken here. */
+ * turn among prompts and call fn, which must call no function of the session. No step of them is mixed. Where max_gap
+ * is set or steps are mixed, and answers run, one reads a cell of prompt_grid, since the host reads a row of scores for
+ * each token, and a step of answers follows. At its end there is one event of the slot: token -1, logprob NaN, and
+ * ATLAS_LENGTH, or ATLAS_STOP where fn asked to stop. Statuses are those of atlas_request_start; memory for a step's
+ * scores is taken here. */
 AtlasStatus atlas_score_start(AtlasSession *session, const int32_t *tokens, int n, AtlasLogitsFn *fn, void *ctx,
 	int *slot);
 

@@ -316,7 +316,7 @@ static AtlasStatus build_graphs(Cuda *c)
 		const Phase *p = &c->plan->phases[i];
 		if (p->kind == PROBE || p->kind == DRAFT)
 			continue;
-		if (p->kind == VERIFY && p->each > 1 && !c->artifact->graph.ngram_max && draft_of(c, i) < 0)
+		if (p->kind == VERIFY && p->each > 1 && head_drafts(&c->artifact->graph) && draft_of(c, i) < 0)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "verify[%d] has no drafts before it", p->rows);
 		TRY(build_graph(c, i, 1, &c->graphs[i]));
 		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
@@ -623,40 +623,11 @@ static AtlasStatus leave(Cuda *c, AtlasStatus s)
 	return s;
 }
 
-static AtlasStatus cuda_launch(Device *d, const StepSize *size, int n)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, launch_steps(c, size, n));
-}
-
-static AtlasStatus cuda_wait(Device *d)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, wait_for_all(c));
-}
-
-static AtlasStatus cuda_look(Device *d, bool *is_busy)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, look(c, is_busy));
-}
-
-static AtlasStatus cuda_trace(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, trace_launches(c, size, fn, ctx));
-}
-
-static AtlasStatus cuda_read(Device *d, const char *tensor, int64_t first, int64_t n, float *dst)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, read_named(c, tensor, first, n, dst));
-}
+/* The body of an operation: a call with the context of the device, c, current. */
+#define IN_CONTEXT(d, call) \
+	Cuda *c = (Cuda *)(d); \
+	TRY(enter(c)); \
+	return leave(c, call)
 
 static AtlasStatus put_pages(Cuda *c, int slot, int first, int n)
 {
@@ -666,13 +637,6 @@ static AtlasStatus put_pages(Cuda *c, int slot, int first, int n)
 	return ATLAS_OK;
 }
 
-static AtlasStatus cuda_put_pages(Device *d, int slot, int first, int n)
-{
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, put_pages(c, slot, first, n));
-}
-
 static AtlasStatus copy_pages(Cuda *c, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
 {
 	const char *call = "";
@@ -680,11 +644,28 @@ static AtlasStatus copy_pages(Cuda *c, const int32_t *pages, int n, uint8_t *byt
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, "pages");
 }
 
+static AtlasStatus cuda_launch(Device *d, const StepSize *size, int n) { IN_CONTEXT(d, launch_steps(c, size, n)); }
+static AtlasStatus cuda_wait(Device *d) { IN_CONTEXT(d, wait_for_all(c)); }
+static AtlasStatus cuda_look(Device *d, bool *is_busy) { IN_CONTEXT(d, look(c, is_busy)); }
+
+static AtlasStatus cuda_trace(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
+{
+	IN_CONTEXT(d, trace_launches(c, size, fn, ctx));
+}
+
+static AtlasStatus cuda_read(Device *d, const char *tensor, int64_t first, int64_t n, float *dst)
+{
+	IN_CONTEXT(d, read_named(c, tensor, first, n, dst));
+}
+
+static AtlasStatus cuda_put_pages(Device *d, int slot, int first, int n)
+{
+	IN_CONTEXT(d, put_pages(c, slot, first, n));
+}
+
 static AtlasStatus cuda_move_pages(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
 {
-	Cuda *c = (Cuda *)d;
-	TRY(enter(c));
-	return leave(c, copy_pages(c, pages, n, bytes, is_back));
+	IN_CONTEXT(d, copy_pages(c, pages, n, bytes, is_back));
 }
 
 static AtlasStatus copied(Cuda *c, CuResult r, const char *call, const char *about)
@@ -831,12 +812,12 @@ static AtlasStatus find_io(Cuda *c)
 	StepIo *io = &c->base.io;
 	const Graph *g = &c->artifact->graph;
 	const StepLimits *l = &c->base.limits;
-	const int64_t most = (int64_t)l->decode_rows * (l->verify_rows ? l->verify_rows : 1); /* of a flight's step */
+	const int64_t most = (int64_t)l->decode_rows * (g->verify_rows ? g->verify_rows : 1); /* of a flight's step */
 	int64_t rows = l->prefill_rows > most ? l->prefill_rows : most;
 	const int64_t outs = most_outs(c);
 	const struct { const char *name; void *field; int64_t n; } wanted[] = {
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
-		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, g->verify_rows && !g->ngram_max ? rows : 0},
+		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, head_drafts(g) ? rows : 0},
 		{"slot_draft", &io->slot_draft, g->ngram_max ? (int64_t)g->slots * (g->verify_rows - 1) : 0},
 		{"out_row", &io->out_row, outs},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
@@ -892,8 +873,6 @@ static void set_limits(Cuda *c)
 			l->prefill_rows = p->rows, l->prefill_outs = p->outs;
 		if (p->kind == DECODE)
 			l->decode_rows = p->rows;
-		if (p->kind == VERIFY)
-			l->verify_rows = c->artifact->graph.verify_rows;
 	}
 }
 

@@ -36,7 +36,6 @@ enum { STEP_SCORE = 1, STEP_OUTS = 2 };
 
 typedef struct StepLimits { /* most of each that one step takes */
 	int prefill_rows, prefill_outs, decode_rows;
-	int verify_rows; /* most of a slot in a VERIFY step, of at most decode_rows slots; 0 = it has no such step */
 	int ahead; /* decode steps that may be launched before the result of the first is seen; at least 1 */
 	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;

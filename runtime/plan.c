@@ -326,8 +326,8 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid,
 		.keeps_prefixes = !session_against_prefixes(plan), .weights_made = plan->makes_weights,
 		.weights_seed = plan->seed, .n_drawable = plan_drawable(plan),
-		.has_chat = plan->has_chat, .drafter = g->ngram_max ? ATLAS_SPECULATE_NGRAM : g->verify_rows
-			? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF,
+		.has_chat = plan->has_chat, .drafter = head_drafts(g) ? ATLAS_SPECULATE_MTP : g->ngram_max
+			? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_OFF,
 		.n_tokens = plan->has_tokenizer ? tok_n_tokens(&plan->tokenizer, g->vocab) : 0};
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;

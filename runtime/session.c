@@ -82,35 +82,24 @@ static AtlasStatus check_speculate(const AtlasPlan *plan, int speculate, AtlasEr
 	return ATLAS_OK;
 }
 
-/* From here on steps of flights draft and verify, unless they shall not. */
-static AtlasStatus begin_speculation(AtlasSession *s, int speculate, AtlasError *error)
-{
-	if (speculate == ATLAS_SPECULATE_OFF || !s->graph->verify_rows)
-		return ATLAS_OK;
-	if (s->device->limits.verify_rows != s->graph->verify_rows)
-		return error_set(error, ATLAS_UNSUPPORTED, "device %s knows no verify step; speculate = off decodes without",
-			s->device->ops->kind);
-	s->step_tokens = s->graph->verify_rows;
-	return ATLAS_OK;
-}
-
 /* What keeps mixed steps out, or NULL. */
 static const char *against_mixed(const AtlasSession *s)
 {
-	const char *invariant = artifact_option(&s->plan->artifact, ORDER_OPTION);
-	if (invariant && strcmp(invariant, "true") == 0)
+	if (order_is_invariant(&s->plan->artifact))
 		return "the plan has [numerics] invariant = true, and its prompts and answers have kernels of two orders";
 	if (s->step_tokens > 1)
 		return "a row that is mixed in has no drafts; speculate = off goes with it";
+	if (!session_has_room(s, 1))
+		return "the largest prefill bucket has no row for an answer besides prompt_grid rows of a prompt";
 	return NULL;
 }
 
-static AtlasStatus begin_mixing(AtlasSession *s, const AtlasSessionOptions *o, AtlasError *error)
+AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error)
 {
-	const char *against = against_mixed(s);
-	if (o->mixed == ATLAS_MIXED_ON && against)
+	const char *against = against_mixed(session);
+	if (mixed == ATLAS_MIXED_ON && against)
 		return error_set(error, ATLAS_UNSUPPORTED, "mixed = on: %s", against);
-	s->mixes = !against && (o->mixed == ATLAS_MIXED_ON || (o->mixed == ATLAS_MIXED_AUTO && o->max_gap > 0));
+	session->mixes = !against && (mixed == ATLAS_MIXED_ON || (mixed == ATLAS_MIXED_AUTO && session->max_gap > 0));
 	return ATLAS_OK;
 }
 
@@ -128,7 +117,7 @@ static AtlasStatus begin_prefixes(AtlasSession *s, int prefix_cache, AtlasError 
 
 void session_speculate(AtlasSession *session, bool on)
 {
-	session->step_tokens = on && session->device->limits.verify_rows ? session->graph->verify_rows : 1;
+	session->step_tokens = on && session->graph->verify_rows ? session->graph->verify_rows : 1;
 }
 
 void session_force_rows(AtlasSession *session, int each) { session->forced_rows = each; }
@@ -140,8 +129,6 @@ void session_max_gap(AtlasSession *session, int rows, int each)
 	session->max_gap = rows;
 	session->max_gap_each = each;
 }
-
-void session_mix(AtlasSession *session, bool on) { session->mixes = on; }
 
 void session_prescribe(AtlasSession *session, const double *shares)
 {
@@ -199,16 +186,17 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	}
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
-	s = s == ATLAS_OK ? begin_speculation(*session, o.speculate, error) : s;
-	s = s == ATLAS_OK ? begin_mixing(*session, &o, error) : s;
-	s = s == ATLAS_OK ? begin_prefixes(*session, o.prefix_cache, error) : s;
-	if (s != ATLAS_OK) {
-		atlas_session_close(*session);
-		*session = NULL;
-		return s;
+	if (s == ATLAS_OK) {
+		session_speculate(*session, o.speculate != ATLAS_SPECULATE_OFF);
+		session_max_gap(*session, o.max_gap, o.max_gap_each);
+		s = session_mix(*session, o.mixed, error);
+		s = s == ATLAS_OK ? begin_prefixes(*session, o.prefix_cache, error) : s;
 	}
-	session_max_gap(*session, o.max_gap, o.max_gap_each);
-	return ATLAS_OK;
+	if (s == ATLAS_OK)
+		return s;
+	atlas_session_close(*session);
+	*session = NULL;
+	return s;
 }
 
 AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions *options,
@@ -245,25 +233,12 @@ void atlas_session_close(AtlasSession *session)
 const char *atlas_session_error(const AtlasSession *session) { return session ? session->error.text : ""; }
 Device *session_device(AtlasSession *session) { return session->device; }
 
-static int count_state(const AtlasSession *s, SequenceState state)
-{
-	int n = 0;
-	for (int i = 0; i < s->graph->slots; i++)
-		n += s->slots[i].state == state;
-	return n;
-}
-
-static int count_aside(const AtlasSession *s)
-{
-	int n = 0;
-	for (int i = 0; i < s->graph->slots; i++)
-		n += s->slots[i].is_aside;
-	return n;
-}
-
 int atlas_active(const AtlasSession *session)
 {
-	return session ? session->graph->slots - count_state(session, FREE) : 0;
+	int n = 0;
+	for (int i = 0; session && i < session->graph->slots; i++)
+		n += session->slots[i].state != FREE;
+	return n;
 }
 
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info)
@@ -273,24 +248,26 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 	static const Prefix none;
 	const Device *d = session->device;
 	const Prefix *x = session->prefix ? session->prefix : &none;
-	int score = d->limits.prefill_outs;
+	const int score = d->limits.prefill_outs, slots = session->graph->slots;
 	AtlasSessionInfo all = {
 		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
-		.target = d->target, .device_bytes = d->bytes, .free_slots = count_state(session, FREE),
+		.target = d->target, .device_bytes = d->bytes, .free_slots = slots - atlas_active(session),
 		.free_pages = session_available(session), .prefill_rows = d->limits.prefill_rows,
 		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows,
 		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
 		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
 		.weights_seconds = d->times.weights, .step_tokens = session->step_tokens,
 		.drafts = session->n_drafts, .accepted_drafts = session->n_accepted,
-		.pages = session->graph->pages, .page_tokens = session->graph->page, .aside = count_aside(session),
+		.pages = session->graph->pages, .page_tokens = session->graph->page,
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
 		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
-		.mixed = session->mixes && session->step_tokens == 1, .prefix_cache = session->prefix != NULL,
-		.prefix_queries = session->n_queried, .prefix_hits = session->n_hit,
+		.step_each = session->last.each, .mixed = session_mixes(session),
+		.prefix_cache = session->prefix != NULL, .prefix_queries = session->n_queried, .prefix_hits = session->n_hit,
 		.prefix_pages = x->n, .prefix_evicted = x->n_evicted, .snapshots = x->n_snapshots,
 		.snapshots_used = prefix_snapshots_used(x)};
+	for (int i = 0; i < slots; i++)
+		all.aside += session->slots[i].is_aside;
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);

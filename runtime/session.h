@@ -5,33 +5,36 @@
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
 
-/* A session on a device that is already open. The session owns it from here on, on failure too. */
+/* A session on a device that is already open, which the session owns from here on, on failure too. Steps have no
+ * drafts, no limit of a gap and are not mixed until functions below ask for it. ATLAS_NO_MEMORY: *session is NULL. */
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
-/* atlas_session_open with a watch on the GPU; NULL = none. */
+/* atlas_session_open with a watch on the GPU, which lives as long as the session; NULL = none. */
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	AtlasSession **session, AtlasError *error);
 
-/* For measurements. Whether flights draft and verify from here on, where the plan has a head: of a session that was
- * opened with speculation, while it holds no sequence. Which drafts count as accepted, of sequences that start from
- * here on: shares [PLAN_MAX_VERIFY - 1] of the first, second, ... draft, whatever the model draws; 0 = as it draws. */
+/* Do steps draft and verify from here on, where the plan can? To be asked while the session holds no sequence. */
 void session_speculate(AtlasSession *session, bool on);
+/* For measurements. Which drafts count as accepted, of sequences that start from here on: shares [PLAN_MAX_VERIFY - 1],
+ * 0 to 1, of the first, second, ... draft, whatever the model draws; 0 = as it draws. */
 void session_prescribe(AtlasSession *session, const double *shares);
-/* Rows of each slot that steps read which speculate, drafted or not, whatever the ladder says: a number that the plan
- * has for these slots. 0 = as the ladder says. */
+/* For measurements. Rows of each slot in the steps of a session that speculates, drafted or not, whatever the ladder
+ * says: a number of rows that the plan has verify steps of, for as many slots as run. 0 = as the ladder says. */
 void session_force_rows(AtlasSession *session, int each);
 
-/* AtlasSessionOptions.max_gap and max_gap_each, for sessions on a device of a test's own. */
+/* AtlasSessionOptions.max_gap and max_gap_each, 0 or more rows of a step, from here on. */
 void session_max_gap(AtlasSession *session, int rows, int each);
 
-/* Are steps mixed from here on? For sessions on a device of a test's own. */
-void session_mix(AtlasSession *session, bool on);
+/* AtlasSessionOptions.mixed (AtlasMixed) from here on, by the max_gap and drafts that are set. ATLAS_UNSUPPORTED: it
+ * is ATLAS_MIXED_ON, and `error` says why it cannot be; nothing changes. */
+AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error);
 
-/* For tests: how many positions beyond the next step sequences take pages as needed for; else 256. */
+/* For tests: for how many positions beyond the next step sequences take pages as needed, 0 or more; else 256. */
 void session_grow_by(AtlasSession *session, int positions);
 
-/* atlas_trace and atlas_score in one walk. What `layer` leaves in hidden the reference device goes on from. */
+/* atlas_trace and atlas_score of tokens [n] in one walk; `layer` or `score` may be NULL. hidden [rows, cols] f32 is of
+ * the call: what `layer` leaves there the reference device goes on from. Statuses are those of the two. */
 typedef int SessionLayerFn(void *ctx, int layer, int pos, int rows, int cols, float *hidden);
 AtlasStatus session_walk(AtlasSession *session, const int32_t *tokens, int n, SessionLayerFn *layer,
 	AtlasLogitsFn *score, void *ctx);

@@ -109,10 +109,7 @@ static bool drafts_here(const AtlasSession *s) { return s->ngrams && s->step_tok
 /* Are drafts wanted where there are none, since which ones count is prescribed, or how many rows there are? */
 static bool is_measured(const AtlasSession *s)
 {
-	bool any = s->forced_rows > 0;
-	for (int i = 0; i < PLAN_MAX_VERIFY - 1; i++)
-		any |= s->shares[i] > 0;
-	return any;
+	return s->forced_rows || s->shares[0] || s->shares[1] || s->shares[2];
 }
 
 /* Drafts for each slot of the flight, as the next step's inputs; returns whether they are worth a step with these rows:
@@ -120,19 +117,20 @@ static bool is_measured(const AtlasSession *s)
  * that what a step reads is the same in each run. */
 static bool draft_all(AtlasSession *s, int each)
 {
-	enum { WORK = 2048 /* tokens of a long prompt that are looked at between two steps: less than a millisecond */ };
+	enum { WORK = 2048 /* tokens of long prompts that are looked at between two steps: less than a millisecond */ };
 	const Flight *f = &s->flight;
+	const bool is_wanted = is_measured(s);
 	int worth = 0, slots = 0;
+	ngrams_draft_all(s->ngrams, f->slots, f->n, s->device->io.slot_draft, s->graph->verify_rows - 1, each - 1, WORK);
 	for (int i = 0; i < f->n; i++) {
 		if (f->slots[i] < 0)
 			continue;
 		Ngrams *g = &s->ngrams[f->slots[i]];
-		int32_t *drafts = s->device->io.slot_draft + f->slots[i] * (s->graph->verify_rows - 1);
-		g->has_drafts = ngrams_draft(g, drafts, each - 1, WORK) || is_measured(s);
+		g->has_drafts |= is_wanted;
 		worth += g->has_drafts ? g->worth : 0;
 		slots++;
 	}
-	const bool is_worth = (worth > 0 && 4 * worth >= NGRAM_ONE * slots) || is_measured(s);
+	const bool is_worth = is_wanted || (worth > 0 && 4 * worth >= NGRAM_ONE * slots);
 	for (int i = 0; i < f->n && !is_worth; i++)
 		if (f->slots[i] >= 0 && s->ngrams[f->slots[i]].has_drafts)
 			ngrams_pass(&s->ngrams[f->slots[i]]);

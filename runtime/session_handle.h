@@ -15,19 +15,19 @@
 
 typedef enum SequenceState { FREE, WAITING, RUNNING } SequenceState;
 
-/* What the device gets when a sequence enters its slot. */
-typedef struct Entry {
+/* What the device gets before the first step of a slot's sequence, by a step of phase ACQUIRE. */
+typedef struct SlotInputs {
 	float sampling[8];
 	int32_t limits[8];
 	int n_rules;
 	int32_t rules[]; /* [n_rules, PLAN_RULE_WORDS] */
-} Entry;
+} SlotInputs;
 
 typedef struct Sequence {
 	SequenceState state;
 	int64_t ticket;       /* order of arrival */
 	int32_t *tokens;      /* [n] the prompt, owned while WAITING */
-	Entry *entry;         /* owned, until the device has it; NULL = it has */
+	SlotInputs *inputs;   /* owned, until the device has them; NULL = it has */
 	int n, read;          /* tokens of the prompt; of them on the device */
 	int made, max_new;    /* tokens of the answer; most of them */
 	int32_t token;        /* the last of the answer, while RUNNING */
@@ -116,7 +116,7 @@ struct AtlasSession {
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
 	int max_gap_each;     /* the same for each sequence that runs, if that is more */
 	bool mixes;           /* a step of prompts has a row for each sequence that runs, too */
-	bool is_answers_turn; /* the last step was of prompts alone, and max_gap is set */
+	bool is_answers_turn; /* the last step was of prompts or scores alone, and turns are taken */
 	Tops tops;
 	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
 	int last_bucket;
@@ -148,8 +148,8 @@ AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t
 
 /* A free slot with pages for its positions, or as needed. */
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot);
-/* Before a step of such slots: the device has what they begin with. Waits for what is in flight. */
-AtlasStatus session_enter(AtlasSession *s);
+/* Before a step of such slots: the device has their inputs. Waits for what is in flight. */
+AtlasStatus session_begin_slots(AtlasSession *s);
 void session_free_slot(AtlasSession *s, int slot);
 /* Before a step, while no result is in flight: each sequence that has answers to come gets pages for a step, for which
  * younger ones are set aside, and those that were set aside come back, as far as there are pages. */
@@ -194,6 +194,15 @@ bool session_leave_prefix(AtlasSession *s, Sequence *q);
 
 /* session_prompts.c */
 
+/* Has a step of prompts room for a cell of one besides these rows of answers? */
+static inline bool session_has_room(const AtlasSession *s, int answers)
+{
+	return answers + s->graph->prompt_grid <= s->device->limits.prefill_rows;
+}
+/* Are steps mixed? */
+static inline bool session_mixes(const AtlasSession *s) { return s->mixes && s->step_tokens == 1; }
+/* Does a step of answers follow one of prompts or scores alone, and is one that scores short while answers run? */
+static inline bool session_takes_turns(const AtlasSession *s) { return s->max_gap > 0 || session_mixes(s); }
 /* The waiting slot that comes first of those with a ticket above `after`, or -1. */
 int session_next_waiting(const AtlasSession *s, int64_t after);
 /* Of the `left` tokens of a prompt, those of a step with `room` free rows: all, or whole cells of the grid on

@@ -56,7 +56,7 @@ void session_free_slot(AtlasSession *s, int slot)
 	s->n_as_needed -= q->as_needed;
 	s->n_aside -= q->n_aside;
 	free(q->tokens);
-	free(q->entry);
+	free(q->inputs);
 	free(q->aside);
 	free(q->logits);
 	*q = (Sequence){.pages = q->pages};
@@ -121,22 +121,22 @@ static AtlasStatus check_pages(AtlasSession *s, const SlotClaim *claim, int n)
 	return ATLAS_OK;
 }
 
-static AtlasStatus make_entry(AtlasSession *s, const SlotClaim *claim, Entry **entry)
+static AtlasStatus make_inputs(AtlasSession *s, const SlotClaim *claim, SlotInputs **inputs)
 {
 	const AtlasSampling *a = claim->sampling;
 	const size_t rules = sizeof *claim->rules * (size_t)claim->n_rules * PLAN_RULE_WORDS;
 	const float coldest = 1e-30f; /* below it a score over the temperature may be no number */
-	Entry *e = malloc(sizeof *e + rules);
-	if (!e)
+	SlotInputs *in = malloc(sizeof *in + rules);
+	if (!in)
 		return error_set(&s->error, ATLAS_NO_MEMORY, "no memory for a sequence");
-	*e = (Entry){.sampling = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p, a->repetition_penalty,
-		a->presence_penalty, a->frequency_penalty},
+	*in = (SlotInputs){.sampling = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p,
+		a->repetition_penalty, a->presence_penalty, a->frequency_penalty},
 		.limits = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32), claim->positions,
 		s->shares[0], s->shares[1], s->shares[2], claim->n_rules | (claim->ignores_stops ? IGNORES_STOPS : 0)},
 		.n_rules = claim->n_rules};
 	if (rules)
-		memcpy(e->rules, claim->rules, rules);
-	*entry = e;
+		memcpy(in->rules, claim->rules, rules);
+	*inputs = in;
 	return ATLAS_OK;
 }
 
@@ -152,7 +152,7 @@ static AtlasStatus claim_first(AtlasSession *s, const SlotClaim *claim, Sequence
 		chain = 0;
 		status = check_pages(s, claim, n);
 	}
-	status = status == ATLAS_OK ? make_entry(s, claim, &q->entry) : status;
+	status = status == ATLAS_OK ? make_inputs(s, claim, &q->inputs) : status;
 	if (status != ATLAS_OK && chain > 0)
 		prefix_unpin(s->prefix, node);
 	if (status != ATLAS_OK)
@@ -192,40 +192,40 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	return ATLAS_OK;
 }
 
-static AtlasStatus enter(AtlasSession *s, int slot)
+static AtlasStatus begin_slot(AtlasSession *s, int slot)
 {
 	const Graph *g = s->graph;
 	StepIo *io = &s->device->io;
 	Sequence *q = &s->slots[slot];
-	const Entry *e = q->entry;
+	const SlotInputs *in = q->inputs;
 	int32_t *pages = io->new_pages + (size_t)slot * (size_t)g->max_pages;
 	memset(pages, 0, sizeof *pages * (size_t)g->max_pages);
 	memcpy(pages, q->pages, sizeof *pages * (size_t)q->n_pages);
-	memcpy(io->new_sampling + slot * 8, e->sampling, sizeof e->sampling);
-	memcpy(io->new_limits + slot * 8, e->limits, sizeof e->limits);
-	if (e->n_rules)
-		memcpy(io->new_rules, e->rules, sizeof *e->rules * (size_t)e->n_rules * PLAN_RULE_WORDS);
+	memcpy(io->new_sampling + slot * 8, in->sampling, sizeof in->sampling);
+	memcpy(io->new_limits + slot * 8, in->limits, sizeof in->limits);
+	if (in->n_rules)
+		memcpy(io->new_rules, in->rules, sizeof *in->rules * (size_t)in->n_rules * PLAN_RULE_WORDS);
 	memset(io->acquire, 0, sizeof *io->acquire * (size_t)g->slots);
 	io->acquire[slot] = 1;
 	const AtlasStatus status = session_run(s, &(StepSize){.phase = ACQUIRE});
 	/* No step that runs now can write there: the slot's last sequence has ended. */
 	memset(io->ring + slot * PLAN_RING_ENTRIES * PLAN_RING_WORDS, 0,
 		sizeof *io->ring * PLAN_RING_ENTRIES * PLAN_RING_WORDS);
-	free(q->entry);
-	q->entry = NULL;
+	free(q->inputs);
+	q->inputs = NULL;
 	return status;
 }
 
-AtlasStatus session_enter(AtlasSession *s)
+AtlasStatus session_begin_slots(AtlasSession *s)
 {
 	AtlasStatus status = ATLAS_OK;
 	for (int i = 0; i < s->graph->slots && status == ATLAS_OK; i++) {
-		if (!s->slots[i].entry || s->slots[i].is_aside)
+		if (!s->slots[i].inputs || s->slots[i].is_aside)
 			continue;
 		if (s->has_strays || session_has_results(s)) /* copies of the slot's last pages, too */
 			status = session_wait(s);
 		if (status == ATLAS_OK)
-			status = enter(s, i);
+			status = begin_slot(s, i);
 	}
 	return status;
 }
@@ -323,7 +323,7 @@ static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
 {
 	Sequence *q = &s->slots[slot];
 	AtlasStatus status = ATLAS_OK;
-	if (q->entry) { /* its page table is part of that */
+	if (q->inputs) { /* its page table is part of these */
 		claim_pages(s, q, n_pages);
 	} else {
 		take_pages(s, slot, n_pages);

@@ -51,9 +51,8 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 /* Of the next step of prompts, rows of answers: one for each sequence that runs, or none. */
 static int rows_of_answers(const AtlasSession *s)
 {
-	const StepLimits *limits = &s->device->limits;
-	const int n = s->mixes && s->step_tokens == 1 ? session_n_running(s) : 0;
-	return n + s->graph->prompt_grid <= limits->prefill_rows && n < limits->prefill_outs ? n : 0;
+	const int n = session_mixes(s) ? session_n_running(s) : 0;
+	return session_has_room(s, n) && n < s->device->limits.prefill_outs ? n : 0;
 }
 
 /* Most rows of the next step of prompts, `answers` among them: those of the largest bucket or, where sequences run, the
@@ -139,12 +138,12 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 {
 	AtlasStatus status = s->has_strays ? session_wait(s) : ATLAS_OK;
 	if (status == ATLAS_OK)
-		status = session_enter(s);
+		status = session_begin_slots(s);
 	if (status != ATLAS_OK)
 		return status;
 	const int first = session_next_waiting(s, -1);
 	const int answers = s->slots[first].score ? 0 : rows_of_answers(s);
-	s->is_answers_turn = s->max_gap > 0 && !answers;
+	s->is_answers_turn = session_takes_turns(s) && !answers;
 	if (s->slots[first].score)
 		return session_step_scores(s, first, events, n);
 	StepSize size = {.phase = PREFILL};

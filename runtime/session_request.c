@@ -186,7 +186,7 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	if (status != ATLAS_OK)
 		return status;
 	if (s->ngrams && s->step_tokens > 1)
-		ngrams_start(&s->ngrams[*slot], r->tokens, n, n + max_new);
+		ngrams_start(&s->ngrams[*slot], r->tokens, n);
 	Sequence *q = &s->slots[*slot];
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */

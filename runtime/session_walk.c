@@ -118,7 +118,7 @@ AtlasStatus session_walk(AtlasSession *s, const int32_t *tokens, int n, SessionL
 	if (status != ATLAS_OK)
 		return status;
 	Walk w = {.tokens = tokens, .n = n, .slot = slot, .layer = layer, .score = score, .ctx = ctx};
-	status = session_enter(s);
+	status = session_begin_slots(s);
 	if (status == ATLAS_OK)
 		status = walk_chunks(s, &w);
 	session_free_slot(s, slot);
@@ -160,7 +160,7 @@ AtlasStatus session_step_scores(AtlasSession *s, int slot, AtlasEvent *events, i
 {
 	Sequence *q = &s->slots[slot];
 	const int grid = s->graph->prompt_grid, rows = s->device->limits.prefill_rows;
-	const bool is_short = s->max_gap > 0 && session_n_running(s) && grid < rows;
+	const bool is_short = session_takes_turns(s) && session_n_running(s) && grid < rows;
 	const int count = session_whole_cells(s, q->n - q->read, is_short ? grid : rows);
 	const Walk w = {.tokens = q->tokens, .n = q->n, .slot = slot, .score = q->score, .ctx = q->score_ctx,
 		.logits = q->logits};

@@ -28,10 +28,13 @@ build libedit-dev      lib:libedit.a                          line editing of at
 build libncurses-dev   lib:libtinfo.a                         terminals of libedit, linked statically
 build libclang-19-dev  usr/lib/llvm-1[49]/include/clang-c/Index.h  reads kernel contracts while building
 test  libcmocka-dev    usr/include/cmocka.h                   unit tests
-test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit and atlas bench
+test  chromium-headless-shell  cmd:chromium-headless-shell    renders the pages of atlas audit, bench and serve
+test  liblua5.3-0      usr/lib/*/liblua5.3.so.0               haproxy needs it
+test  libopentracing-c-wrapper0  usr/lib/*/libopentracing-c-wrapper.so.0  haproxy needs it
 test  mandoc           cmd:mandoc                             checks the manual pages
 test  zsh              cmd:zsh                                runs its completion script
 test  fish             cmd:fish                               runs its completion script
+test  openssl          cmd:openssl                            certificates of the proxies in tests
 test  shellcheck       cmd:shellcheck                         checks the shell scripts, in make check
 fuzz  clang            cmd:clang                              builds the fuzzers, with libFuzzer
 test  python3-venv     usr/lib/python3*/ensurepip/__init__.py      Python of the tests and their oracles
@@ -106,6 +109,17 @@ if [ ${#packages[@]} -gt 0 ]; then
 		exit 1
 	fi
 fi
+
+# Proxies in front of atlas serve are unpacked and not installed, since their packages start them.
+proxies=build/deps/proxies
+for name in nginx haproxy; do
+	! wants test || ! command -v apt-get >/dev/null || [ -x "/usr/sbin/$name" ] || [ -x "$proxies/usr/sbin/$name" ] || {
+		echo "unpacking $name in $proxies: a proxy in front of atlas serve"
+		mkdir -p "$proxies"
+		(cd "$proxies" && apt-get -o APT::Sandbox::User=root download -qq "$name" && dpkg -x "$name"_*.deb . && rm "$name"_*.deb) ||
+			{ echo "missing: $name: apt-get download failed (above)" >&2; exit 1; }
+	}
+done
 
 make_venv() {
 	[ -x "$VENV/bin/python" ] || "$(command -v /usr/bin/python3 || command -v python3)" -m venv "$VENV"

@@ -3,7 +3,7 @@
 #
 #   scripts/embed_text.sh family_toml models/llama.toml... >build/gen/family_toml.c
 #   scripts/embed_text.sh tuning_toml kernels/tuning/sm_90a.h100.toml... >build/gen/tuning_toml.c
-#   scripts/embed_text.sh page_text runtime/cli/page/page.css runtime/cli/page/page.js >build/gen/page_text.c
+#   scripts/embed_text.sh page_text runtime/cli/page/page.css runtime/serve/page/serve.js... >build/gen/page_text.c
 #
 # page_text is a PageText array of runtime/cli/page/page.h, the others are TemplateSource arrays of compiler/ir.h. The
 # name of an entry is the file's, "sm_90a.h100", "page.css", "llama".

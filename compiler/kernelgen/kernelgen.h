@@ -56,7 +56,7 @@ typedef struct RawKernel { /* a __global__ function with a body */
 } RawKernel;
 
 typedef struct Token {
-	const char *text;
+	const char *text;  /* "( " where a macro without parameters begins with a bracket */
 	size_t at;         /* offset in its file */
 	bool is_name;      /* an identifier */
 	bool begins_line;  /* of the preprocessor: after a backslash a line goes on */

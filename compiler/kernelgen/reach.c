@@ -71,6 +71,8 @@ static const char *kept(Gen *g, CXString s)
 	return copy;
 }
 
+static bool is_text(const Token *t, const char *text) { return strcmp(t->text, text) == 0; }
+
 /* The file's tokens without comments, branches that the preprocessor skips included. */
 static void read_tokens(Reach *r, Source *s)
 {
@@ -90,7 +92,10 @@ static void read_tokens(Reach *r, Source *s)
 		end = stop;
 		if (clang_getTokenKind(tokens[i]) == CXToken_Comment)
 			continue;
-		*vec_push(&r->g->arena, &s->tokens) = (Token){arena_strndup(&r->g->arena, s->text + at, stop - at), at,
+		Token *t = vec_push(&r->g->arena, &s->tokens);
+		const bool is_apart = s->tokens.n > 3 && is_text(&t[-3], "#") && is_text(&t[-2], "define") &&
+			s->text[at] == '(' && t[-1].at + strlen(t[-1].text) < at; /* in "#define F (x)", not "#define F(x)" */
+		*t = (Token){is_apart ? "( " : arena_strndup(&r->g->arena, s->text + at, stop - at), at,
 			clang_getTokenKind(tokens[i]) == CXToken_Identifier, begins};
 		begins = false;
 	}
@@ -111,8 +116,6 @@ static int token_at(const Source *s, size_t offset) /* the first from there on *
 	}
 	return low;
 }
-
-static bool is_text(const Token *t, const char *text) { return strcmp(t->text, text) == 0; }
 
 /* Declarations ------------------------------------------------------------------------------------ */
 

@@ -168,6 +168,14 @@ void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dt
 
 /* What templates take -------------------------------------------------------------------------------- */
 
+const KernelTemplate *next_template(const Fuser *f, OpKind op, const KernelTemplate *last)
+{
+	for (const KernelTemplate *t = last ? last + 1 : kernel_table; t < kernel_table + n_kernel_table; t++)
+		if (t->op == op && template_serves(t, f->target))
+			return t;
+	return NULL;
+}
+
 bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype)
 {
 	for (int i = 0; i < t->n_fields; i++) {

@@ -542,10 +542,10 @@ static bool gate_rows(Fuser *f, int i)
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------ */
 
+enum { ROWS_IN_TURN = 8 /* of a step: so few go one after the other, without a launch that solves chunks */ };
+
 /* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
  * them or in a tensor of their own, `ba`. */
-enum { ROWS_IN_TURN = 8 };
-
 typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
 
 static bool delta_ops(Fuser *f, int i, DeltaOps *d)
@@ -582,14 +582,6 @@ static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
 	bind_tensor(f, op, "y", operand(d->norm, "y"));
 }
 
-static bool is_served(const Fuser *f, OpKind op)
-{
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target))
-			return true;
-	return false;
-}
-
 /* Are chunks of rows solved in a launch of their own? Where a kernel of each half takes such heads, and steps have more
  * rows than go one after the other, or a row is to have the same bits in all buckets. */
 static bool solves_chunks(const Fuser *f, const DeltaOps *d)
@@ -598,7 +590,7 @@ static bool solves_chunks(const Fuser *f, const DeltaOps *d)
 	const View *x = &f->views[operand(d->conv, "x")];
 	return (f->c->model.options.is_invariant || f->low->rows > ROWS_IN_TURN) && (a->k_dim == 64 || a->k_dim == 128) &&
 		(a->v_dim == 64 || a->v_dim == 128) && f->low->tensors.at[x->tensor].shape[1] % 8 == 0 &&
-		is_served(f, OP_delta_solve) && is_served(f, OP_delta_walk);
+		next_template(f, OP_delta_solve, NULL) && next_template(f, OP_delta_walk, NULL);
 }
 
 static void solve_and_walk(Fuser *f, const DeltaOps *d)
@@ -956,7 +948,7 @@ void fuse(Compile *c)
 				o->prefill[k] < o->slots ? o->prefill[k] : o->slots, 0);
 		for (int k = 0; k < o->n_decode; k++)
 			lower_phase(c, work, DECODE, o->decode[k], o->decode[k], 0);
-		for (int each = 2; each <= c->graph.verify_rows && !c->graph.ngram_max; each++)
+		for (int each = 2; each <= c->graph.verify_rows && head_drafts(&c->graph); each++)
 			for (int k = 0; k < o->n_decode; k++)
 				if (fuse_has_step(c, k, each))
 					lower_phase(c, work, DRAFT, o->decode[k], o->decode[k], each);

@@ -68,16 +68,17 @@ void bind_weight(Fuser *f, LOp *op, const char *name, const GraphOp *linear);
 void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dtype dtype, int n_dims,
 	const int64_t *shape);
 
-/* What templates take. */
+/* The target's templates for an op: the next one after `last`, NULL at first and at the end. And what they take. */
+const KernelTemplate *next_template(const Fuser *f, OpKind op, const KernelTemplate *last);
 bool takes_dtype(const KernelTemplate *t, const char *field, Dtype dtype);
 bool takes_field(const KernelTemplate *t, const char *field);
 
 /* rows_of_products.c: what the rows of a product are: besides bf16, codes with scales of their own. */
 typedef enum Rows { ROWS_PLAIN, ROWS_E4M3, ROWS_E2M1 } Rows;
 
-/* Do products of this step by weights of e4m3 take such rows, by the number of its rows? Where all buckets shall give a
- * row the same bits, all of them are lowered as the smallest. */
-bool are_many(const Fuser *f, Rows rows);
+/* Has this step as many rows as products of codes of e4m3 by codes take? Where all buckets shall give a row the same
+ * bits, all of them are lowered as the smallest. */
+bool has_rows_for_codes(const Fuser *f);
 /* Has the phase as many rows as this takes, and does a template of the target multiply them as `product`, whose operand
  * `weights` is the w of `linear`? Rows as they are, in tiles that come straight from memory: rows of the operands, and
  * of the `columns` that are made, are whole steps of 16 bytes. */

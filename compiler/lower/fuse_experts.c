@@ -15,7 +15,7 @@
 enum {
 	FEW_AS_THEY_COME = 64, /* more are faster in order, unless those of answers queue up */
 	MOST_AS_THEY_COME = 256, MOST_PAIRS = 4096, /* that the kernels take */
-	ROOM_FOR_MOST = 200000 /* bytes of shared memory that a block needs for their terms */
+	ROOM_FOR_MOST = 200000 /* bytes of a block's shared memory, for their terms; as has_little_smem of contract.cuh */
 };
 
 /* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
@@ -236,10 +236,9 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 /* Does a kernel that streams the experts as they come take this weight? */
 static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
 {
-	for (int i = 0; i < n_kernel_table && weight >= 0; i++)
-		if (kernel_table[i].op == op && takes_field(&kernel_table[i], "expert") &&
-			template_serves(&kernel_table[i], f->target) &&
-			takes_dtype(&kernel_table[i], field, f->c->graph.tensors[weight].dtype))
+	const KernelTemplate *t = NULL;
+	while (weight >= 0 && (t = next_template(f, op, t)))
+		if (takes_field(t, "expert") && takes_dtype(t, field, f->c->graph.tensors[weight].dtype))
 			return true;
 	return weight < 0;
 }
@@ -255,9 +254,9 @@ static bool are_streamed(const Fuser *f, const ExpertOps *e)
 /* Is there a template for this op, with or without a shared expert, whose weights are codes? */
 static bool has_template(const Fuser *f, OpKind op, const char *shared, bool has_shared)
 {
-	for (int i = 0; i < n_kernel_table; i++)
-		if (kernel_table[i].op == op && template_serves(&kernel_table[i], f->target) &&
-			takes_field(&kernel_table[i], shared) == has_shared)
+	const KernelTemplate *t = NULL;
+	while ((t = next_template(f, op, t)))
+		if (takes_field(t, shared) == has_shared)
 			return true;
 	return false;
 }
@@ -272,7 +271,7 @@ static bool are_blocks(int block_n, int block_k)
 static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 {
 	const Tensor *tensors = f->c->graph.tensors;
-	return are_many(f, ROWS_E4M3) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+	return has_rows_for_codes(f) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
 		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && e->width % FP8_BLOCK == 0 &&
 		dim_of(f, e->experts, "x", 1) % 16 == 0 && are_blocks(e->attrs.block_n, e->attrs.block_k) &&
 		(!e->gate || (e->shared_width == e->width && weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 &&

@@ -17,7 +17,7 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
-/* Rows of a step that are multiplied as they come: of prompts, of answers, and of these by codes of 8 and of 4 bits. */
+/* As many rows come as they are, if tiles take more: of prompts, of answers, and of these by codes of 8 and 4 bits. */
 enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 24, FEW_BY_E4M3 = 16, FEW_BY_FOUR_BITS = 32 };
 
 /* The least rows of a step with which products of this phase, by weights of that dtype, take such rows; 0 = they never
@@ -43,7 +43,7 @@ static bool has_enough(const Fuser *f, Rows rows, Dtype weights, bool is_of_outs
 	return first && n >= first;
 }
 
-bool are_many(const Fuser *f, Rows rows) { return has_enough(f, rows, DT_e4m3, false); }
+bool has_rows_for_codes(const Fuser *f) { return has_enough(f, ROWS_E4M3, DT_e4m3, false); }
 
 /* The scales that the linear's w has must be operands of the template as well. */
 static bool takes_scales(const Fuser *f, const KernelTemplate *t, const char *weights, const GraphOp *linear)
@@ -65,21 +65,25 @@ static bool is_served(const Fuser *f, Rows rows, OpKind product, const char *wei
 {
 	const Dtype dtype = weight_tensor(f, linear, "w")->dtype;
 	const bool is_many = has_enough(f, rows, dtype, product == OP_linear_logits);
-	for (int i = 0; is_many && i < n_kernel_table; i++) {
-		const KernelTemplate *t = &kernel_table[i];
-		if (t->op == product && template_serves(t, f->target) && takes_field(t, "x_scale") == (rows == ROWS_E4M3) &&
-			takes_field(t, "x_block") == (rows == ROWS_E2M1) && (rows != ROWS_PLAIN || t->n_maps) &&
-			takes_scales(f, t, weights, linear) &&
-			takes_dtype(t, weights, dtype))
+	const KernelTemplate *t = NULL;
+	while (is_many && (t = next_template(f, product, t)))
+		if (takes_field(t, "x_scale") == (rows == ROWS_E4M3) && takes_field(t, "x_block") == (rows == ROWS_E2M1) &&
+			(rows != ROWS_PLAIN || t->n_maps) && takes_scales(f, t, weights, linear) && takes_dtype(t, weights, dtype))
 			return true;
-	}
 	return false;
+}
+
+/* Blocks of scales of e4m3, if it has any, are those that tiles and products of codes by codes take. */
+static bool has_tile_blocks(const Fuser *f, const GraphOp *linear)
+{
+	return weight_tensor(f, linear, "w")->dtype != DT_e4m3 || !weight_tensor(f, linear, "w_scale") ||
+		(linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK);
 }
 
 bool multiplies_tiles(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear, int64_t columns)
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
-	return columns % 8 == 0 && dtype_span(w->dtype, w->shape[1]) % 16 == 0 &&
+	return columns % 8 == 0 && dtype_span(w->dtype, w->shape[1]) % 16 == 0 && has_tile_blocks(f, linear) &&
 		is_served(f, ROWS_PLAIN, product, weights, linear);
 }
 
@@ -91,9 +95,7 @@ bool multiplies_outs(const Fuser *f, const GraphOp *linear)
 bool multiplies_codes(const Fuser *f, OpKind product, const char *weights, const GraphOp *linear)
 {
 	const Tensor *w = weight_tensor(f, linear, "w");
-	bool has_blocks = weight_tensor(f, linear, "w_scale") != NULL;
-	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 &&
-		(!has_blocks || (linear->attrs.block_n == FP8_BLOCK && linear->attrs.block_k == FP8_BLOCK)) &&
+	return w->dtype == DT_e4m3 && w->shape[0] % 16 == 0 && w->shape[1] % 16 == 0 && has_tile_blocks(f, linear) &&
 		is_served(f, ROWS_E4M3, product, weights, linear);
 }
 

@@ -20,6 +20,7 @@
 #include "compiler/pick/picker.h"
 #include "compiler/pick/times.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -355,6 +356,7 @@ static void pick_set(Picker *p, int i)
 		if ((int)order_set(p->work->phases.at[k].kind) == set) {
 			if (!n && k != i)
 				return;
+			assert(n < MAX_PHASES);
 			lows[n++] = &p->work->phases.at[k];
 		}
 	pick_in_one_order(p, lows, n);

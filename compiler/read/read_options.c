@@ -834,7 +834,7 @@ static void resolve_options(Reading *r)
 	if (has_delta(r->family))
 		resolve(r, option_table[STATE_DTYPE].key, dtype_name(o->state));
 	if (o->ngram_max)
-		resolve(r, option_table[SPECULATE_DRAFTER].key, "ngram");
+		resolve(r, option_table[SPECULATE_DRAFTER].key, DRAFTER_NGRAM);
 	if (o->ngram_max)
 		resolve(r, option_table[SPECULATE_NGRAM].key, ints_text(a, (int[]){o->ngram_min, o->ngram_max}, 2));
 	if (o->n_ladder > 1)

@@ -143,16 +143,16 @@ static void read_ngram(OptionReading *r, const Value *drafter)
 	}
 }
 
-/* The file's drafter is the n-grams. */
-static bool is_ngram(OptionReading *r)
+/* Is the file's drafter the n-grams? False after having said that it is neither they nor the head. */
+static bool read_drafter(OptionReading *r, bool *is_ngram)
 {
 	const Value *v = r->user[SPECULATE_DRAFTER];
-	const char *word;
-	if (!v || !want_string(r->d, A0303, option_table[SPECULATE_DRAFTER].key, v, &word))
+	const char *word = DRAFTER_HEAD;
+	if (v && !want_string(r->d, A0303, option_table[SPECULATE_DRAFTER].key, v, &word))
 		return false;
-	if (strcmp(word, "ngram") != 0 && strcmp(word, "mtp") != 0)
+	*is_ngram = strcmp(word, DRAFTER_NGRAM) == 0;
+	return *is_ngram || strcmp(word, DRAFTER_HEAD) == 0 ||
 		fail_at(r->d, A0303, v->at, "%s: expected \"mtp\" or \"ngram\"", named(r, SPECULATE_DRAFTER, v));
-	return strcmp(word, "ngram") == 0;
 }
 
 /* What in the file asks for the family's head. */
@@ -180,9 +180,10 @@ static void read_asking(OptionReading *r)
 void read_speculate(OptionReading *r)
 {
 	const Value *ngram = r->user[SPECULATE_NGRAM];
-	if (!read_rows(r))
+	bool is_ngram;
+	if (!read_rows(r) || !read_drafter(r, &is_ngram))
 		return;
-	if (is_ngram(r)) {
+	if (is_ngram) {
 		read_ngram(r, r->user[SPECULATE_DRAFTER]);
 		return;
 	}

@@ -214,7 +214,7 @@ static void check_unread(Compile *c, const StepTensors *s, const Decoder *d)
 void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const Decoder *d)
 {
 	const int rows = c->graph.verify_rows, before = c->diags.n_errors;
-	if (!rows || c->graph.ngram_max)
+	if (!head_drafts(&c->graph))
 		check_unread(c, s, d);
 	if (rows && c->graph.ngram_max) {
 		Decoder end = *d;
@@ -222,7 +222,7 @@ void d_draft(Compile *c, const StepTensors *s, const DecoderEnds *ends, const De
 		c->layer_phases = PHASE_VERIFY;
 		accept_drawn(c, s, ends, &end.attrs, d_rmsnorm(c, &end, c->graph.n_layers, ends->x, ends->norm, "hidden"));
 	}
-	if (!rows || c->graph.ngram_max)
+	if (!head_drafts(&c->graph))
 		return;
 	const int hidden = c->model.config.hidden_dim, n_layers = c->graph.n_layers;
 	Head h = head_of(c, d);

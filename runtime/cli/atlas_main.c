@@ -134,9 +134,10 @@ static const char chat_notes[] =
 		"\"/x\". Control tokens in a message are plain text: only the plan's chat template writes them.\n";
 
 static const char serve_notes[] =
-	"Chat Completions and Completions of the OpenAI API, GET /v1/models, /v1/plan, /health, /ready and /metrics, POST "
-		"/tokenize and /detokenize. A plan without a chat template serves no chat. Addresses other than loopback need "
-		"--api-key-file; for TLS put a proxy in front; share/atlas has sample configurations.\n"
+	"Chat Completions, Completions and Responses of OpenAI, Messages of Anthropic (/v1/messages); GET /v1/models, "
+		"/v1/plan, /health, /ready and /metrics, POST /tokenize and /detokenize. A plan without a chat template serves "
+		"Completions alone. Addresses other than loopback need --api-key-file; for TLS put a proxy in front; "
+		"share/atlas has sample configurations.\n"
 	"SIGTERM drains: no new requests, answers end, exit code 0; a second signal ends at once. If the session fails, "
 		"streams end with an error, /health answers 503, and the process ends with the exit code of the status, 9 for "
 		"a GPU fault, so that systemd can restart it.\n"
@@ -146,7 +147,7 @@ static const char serve_notes[] =
 static const Verb verbs[] = {
 	{"run", "generate text from one prompt or many", verb_run, run_notes, 1},
 	{"chat", "talk with the model, turn by turn", verb_chat, chat_notes, 1},
-	{"serve", "answer requests over HTTP, with the API of OpenAI", verb_serve, serve_notes, 1},
+	{"serve", "answer requests over HTTP, with the APIs of OpenAI and Anthropic", verb_serve, serve_notes, 1},
 	{"info", "show what a plan contains", verb_info, NULL, 1},
 	{"audit", "show which kernel runs for each op of each layer, and why", verb_audit, audit_notes, 1},
 	{"diff", "compare two plans by meaning; exit code 1 if they differ", verb_diff, diff_notes, 2},

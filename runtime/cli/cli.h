@@ -56,10 +56,10 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	int64_t memory_budget;
 	const char *system; /* message that a conversation begins with */
 	int64_t date; /* that templates write: its start in seconds since 1970, -1 = today */
-	const char *listen, *socket, *api_key_file, *allowed_origin, *receipt, *log;
+	const char *listen, *socket, *take_over, *api_key_file, *allowed_origin, *receipt, *log, *tool_format;
 	Words names, allowed_hosts, compare, also; /* compare, also: earlier results of bench --json */
 	int port, max_gap, max_queue, max_connections, workers;
-	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, drain; /* seconds; 0 = the default */
+	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, ping, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
 		host, chat;
@@ -112,6 +112,9 @@ AtlasDevice *cli_start_device(const Args *args);
 /* 0, or the exit code after the failure was printed. `device` overrides args->device when not NULL, `started` may be
  * NULL. */
 bool cli_speculates(const Args *args); /* --speculate asks for drafts */
+void cli_json_or_null(FILE *out, const char *text); /* null of NULL and of "" */
+int cli_speculate(const Args *args);   /* what it asks for: AtlasSpeculate */
+int cli_speculate_named(const char *word); /* AtlasSpeculate; -1 = no word of --speculate */
 int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan); /* --verify: full unless it says else */
 int cli_open_plan_as(const Args *args, const char *path, int verify, AtlasPlan **plan); /* AtlasVerify unless it does */
 /* The card whose times chose the kernels of a target, where the GPU of that name is another one; else NULL. */

@@ -1,4 +1,5 @@
 /* cli_common.c - messages, opening, encoding and signals for the verbs. */
+#include "artifacts/json_put.h"
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
 #include "runtime/driver.h"
@@ -127,16 +128,29 @@ int cli_open_plan(const Args *args, const char *path, AtlasPlan **plan)
 	return cli_open_plan_as(args, path, ATLAS_VERIFY_FULL, plan);
 }
 
+void cli_json_or_null(FILE *out, const char *text)
+{
+	if (text && *text)
+		json_quoted(out, text);
+	else
+		fputs("null", out);
+}
+
+int cli_speculate_named(const char *word)
+{
+	return strcmp(word, "off") == 0 ? ATLAS_SPECULATE_OFF : strcmp(word, DRAFTER_HEAD) == 0 ? ATLAS_SPECULATE_MTP
+		: strcmp(word, DRAFTER_NGRAM) == 0 ? ATLAS_SPECULATE_NGRAM : -1;
+}
+
 bool cli_speculates(const Args *args) { return args->speculate && strcmp(args->speculate, "off") != 0; }
 
 /* Verbs but run, chat and serve count steps of one token, or make none, unless they are asked for more. */
-static int speculate_of(const Args *args)
+int cli_speculate(const Args *args)
 {
-	if (!args->speculate)
-		return strcmp(args->verb, "run") == 0 || strcmp(args->verb, "chat") == 0 || strcmp(args->verb, "serve") == 0
-			? ATLAS_SPECULATE_AUTO : ATLAS_SPECULATE_OFF;
-	return strcmp(args->speculate, "mtp") == 0 ? ATLAS_SPECULATE_MTP : strcmp(args->speculate, "ngram") == 0
-		? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_OFF;
+	const bool draws = strcmp(args->verb, "run") == 0 || strcmp(args->verb, "chat") == 0 ||
+		strcmp(args->verb, "serve") == 0;
+	return args->speculate ? cli_speculate_named(args->speculate)
+		: draws ? ATLAS_SPECULATE_AUTO : ATLAS_SPECULATE_OFF;
 }
 
 AtlasDevice *cli_start_device(const Args *args)
@@ -180,7 +194,7 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.n_threads = args->threads,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0,
 		.started = started,
-		.speculate = speculate_of(args),
+		.speculate = cli_speculate(args),
 		.mixed = !args->mixed ? ATLAS_MIXED_AUTO : strcmp(args->mixed, "on") == 0 ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF,
 		.prefix_cache = prefix_cache_of(args, &plan_info),
 		.max_gap = args->max_gap > 0 ? args->max_gap : is_server ? 128 : 0,

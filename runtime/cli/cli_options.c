@@ -186,8 +186,13 @@ static const Opt options[] = {
 		INTEGER, FIELD(port), 0, 65535},
 	{"--socket", 0, SERVE, "PATH", "listen at this Unix socket instead",
 		TEXT, FIELD(socket), 0, 0},
+	{"--take-over", 0, SERVE, "PATH", "take the place of the server that was started with this option, when ready; the "
+		"Unix socket PATH hands the listening sockets over", TEXT, FIELD(take_over), 0, 0},
 	{"--name", 0, SERVE, "NAME", "name of the model in the API; repeated: aliases (default: the file's name)",
 		WORDS, FIELD(names), 0, 0},
+	{"--tool-format", 0, SERVE, "NAME",
+		"form of tool calls: hermes, qwen3_coder, llama3_json, mistral_calls or none (default: the chat template's)",
+		TEXT, FIELD(tool_format), 0, 0},
 	{"Access", 0, SERVE, NULL, NULL, HEADING, 0, 0, 0},
 	{"--api-key-file", 0, SERVE, "FILE", "file of API keys, one per line; each request must have one of them",
 		TEXT, FIELD(api_key_file), 0, 0},
@@ -219,6 +224,8 @@ static const Opt options[] = {
 		NUMBER, FIELD(keep_alive), 0.1, 1e6},
 	{"--write-timeout", 0, SERVE, "SECONDS", "cancel an answer whose client reads nothing this long (default: 30)",
 		NUMBER, FIELD(write_timeout), 0.1, 1e6},
+	{"--ping", 0, SERVE, "SECONDS", "send a ping on streams of /v1/messages that are silent this long (default: 10)",
+		NUMBER, FIELD(ping), 0.1, 1e6},
 	{"--drain", 0, SERVE, "SECONDS", "time for running answers to end after SIGTERM (default: 30)",
 		NUMBER, FIELD(drain), 0, 1e6},
 	{"--workers", 0, SERVE, "N", "threads that parse requests (default: 2)",
@@ -446,7 +453,7 @@ static bool set_value(const Opt *o, Args *args, const char *text)
 		args->device = text;
 		return true;
 	case SPECULATE:
-		if (strcmp(text, "mtp") != 0 && strcmp(text, "ngram") != 0 && strcmp(text, "off") != 0)
+		if (cli_speculate_named(text) < 0)
 			return wrong(o, args, text, "mtp, ngram or off");
 		args->speculate = text;
 		return true;

@@ -177,13 +177,13 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 	const double began = seconds_now();
 	AtlasStatus status = ATLAS_OK;
 	for (int i = 0; i < n && status == ATLAS_OK; i++) {
-		if (size->phase == VERIFY && size->each > 1 && !d->graph->ngram_max)
+		if (size->phase == VERIFY && size->each > 1 && head_drafts(d->graph))
 			status = execute_draft(d, size);
 		if (status == ATLAS_OK)
 			status = execute(d, size, NULL, NULL);
 	}
 	base->bucket = size->phase == PREFILL ? base->limits.prefill_rows
-		: base->limits.decode_rows * (size->phase == VERIFY ? base->limits.verify_rows : 1);
+		: base->limits.decode_rows * (size->phase == VERIFY ? size->each : 1);
 	base->waited += seconds_now() - began;
 	return status;
 }
@@ -457,7 +457,7 @@ static const char *bind_io(CpuDevice *d)
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		void *data = io_tensor(d, table[i].name, table[i].dtype, table[i].d0, table[i].d1);
-		if ((table[i].place == &io->row_next && (!g->verify_rows || g->ngram_max)) ||
+		if ((table[i].place == &io->row_next && !head_drafts(g)) ||
 			(table[i].place == &io->slot_draft && !g->ngram_max))
 			continue;
 		if (!data)
@@ -562,7 +562,7 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 		.target = "",
 		.name = "reference device, float32",
 		.limits = {.prefill_rows = rows, .prefill_outs = rows, .decode_rows = slots,
-			.verify_rows = d->graph->verify_rows, .ahead = 1, .row = 1}};
+			.ahead = 1, .row = 1}};
 	AtlasStatus status = fill(d, config, error);
 	if (status != ATLAS_OK)
 		cpu_close(&d->base);

@@ -1,7 +1,9 @@
 /* about.c - what the loop answers itself: the model, the plan, the server's state (server.h). */
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
+#include "runtime/cli/page/page.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <string.h>
 #include <time.h>
@@ -79,52 +81,61 @@ static void put_buckets(const Server *s, PhaseKind kind, FILE *out)
 			}
 }
 
+/* Of the plan, but for `mixed`: what the session does. */
 void about_plan(Server *s, Conn *conn, HttpReader *r)
 {
+	const Graph *g = &s->limits.plan->artifact.graph;
 	FILE *out = out_begin(&s->out);
 	const char *certificate = s->options->certificate;
 	fputs("{\"root\":\"", out);
 	hex_put(out, s->info.root_hash, 32);
 	fprintf(out, "\",\"system_fingerprint\":\"%s\",\"signers\":[", s->fingerprint);
 	put_signers(s, out);
-	fputs("],\"certificate\":", out);
-	if (certificate) {
-		fprintf(out, "{\"holds\":%s,\"reason\":", *certificate ? "false" : "true");
-		if (*certificate)
-			json_quoted(out, certificate);
-		else
-			fputs("null", out);
-		fputc('}', out);
-	} else {
-		fputs("null", out);
-	}
-	fprintf(out, ",\"receipt_sha256\":%s%s%s,\"family\":", s->options->receipt_sha256 ? "\"" : "",
-		s->options->receipt_sha256 ? s->options->receipt_sha256 : "null", s->options->receipt_sha256 ? "\"" : "");
-	json_quoted(out, s->info.family);
-	fputs(",\"target\":", out);
-	json_quoted(out, s->target);
+	fputc(']', out);
+	if (certificate)
+		fprintf(out, ",\"certificate\":{\"holds\":%s", *certificate ? "false" : "true");
+	api_put_or_null(out, certificate ? "reason" : "certificate", certificate && *certificate ? certificate : NULL);
+	fputs(certificate ? "}" : "", out);
+	api_put_or_null(out, "receipt_sha256", s->options->receipt_sha256);
+	api_put_or_null(out, "drafter", drafter_of(g));
+	fputs(",\"ladder\":[", out);
+	for (int i = 0; i < g->n_ladder; i++)
+		fprintf(out, "%s[%d,%d]", i ? "," : "", g->ladder[i].slots, g->ladder[i].rows);
+	fprintf(out, "],\"mixed\":%s,", s->metrics.session.mixed ? "true" : "false");
+	json_fields(out, "family", s->info.family, "target", s->target, NULL);
 	fputs(",\"buckets\":{\"prefill\":[", out);
 	put_buckets(s, PREFILL, out);
 	fputs("],\"decode\":[", out);
 	put_buckets(s, DECODE, out);
 	fprintf(out,
 		"]},\"slots\":%d,\"max_context\":%d,\"page\":%d,\"pages\":%d,\"prompt_grid\":%d,\"verify_rows\":%d,"
-		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s}",
+		"\"vocab\":%d,\"layers\":%d,\"has_tokenizer\":%s,\"has_chat_template\":%s",
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
 		s->info.has_chat ? "true" : "false");
+	fprintf(out, ",\"has_reasoning\":%s,\"tool_format\":", s->limits.has_reasoning ? "true" : "false");
+	if (s->limits.tools)
+		json_quoted(out, s->limits.tools->name);
+	else
+		fputs("null", out);
+	fputc('}', out);
 	give(s, conn, r, 200, "application/json");
 }
 
+/* The same for all, so that it needs no key: its script asks for what it shows. */
 void about_page(Server *s, Conn *conn, HttpReader *r)
 {
+	static const char more[] = "serve";
+	static const char fields[] = "Content-Security-Policy: frame-ancestors 'none'\r\n"
+		"X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n";
+	char footer[80];
 	FILE *out = out_begin(&s->out);
-	fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>atlas serve</title>\n"
-		"<h1>atlas serve %s</h1>\n<p>Plan %s, %d slots of %d tokens.\n"
-		"<p>POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize\n"
-		"<p>GET /v1/models, /v1/plan, /health, /ready, /metrics\n</html>\n",
-		atlas_version(), s->fingerprint, s->info.slots, s->info.max_context);
-	give(s, conn, r, 200, "text/html; charset=utf-8");
+	snprintf(footer, sizeof footer, "atlas %s", atlas_version());
+	page_open(out, "atlas serve", more);
+	fputs(page_text_of("serve.html"), out);
+	page_close(out, footer, more);
+	out_end(&s->out);
+	answer_with(s, conn, r, 200, "text/html; charset=utf-8", fields, s->out.at, s->out.n);
 }
 
 static void give_state(Server *s, Conn *conn, HttpReader *r, int status, const char *word)
@@ -146,7 +157,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r)
 
 void about_ready(Server *s, Conn *conn, HttpReader *r)
 {
-	static const char *const words[] = {"loading", "ready", "draining"};
+	static const char *const words[] = {"loading", "ready", "draining", "replaced"};
 	give_state(s, conn, r, !s->exit_code && s->state == READY ? 200 : 503, s->exit_code ? "failed" : words[s->state]);
 }
 

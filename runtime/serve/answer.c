@@ -17,7 +17,7 @@ int generation_tokens(const Generation *g)
 	return n;
 }
 
-static int generation_reasoning(const Generation *g)
+int generation_reasoning(const Generation *g)
 {
 	int n = 0;
 	for (int i = 0; i < g->n_choices; i++)
@@ -27,7 +27,7 @@ static int generation_reasoning(const Generation *g)
 
 /* Parts ------------------------------------------------------------ */
 
-void answer_put_news(Generation *g, Choice *c, FILE *out)
+static void put_parts(Generation *g, Choice *c, FILE *out)
 {
 	const Api *api = g->api;
 	for (; c->n_closed < c->n_parts; c->n_closed++) {
@@ -43,8 +43,21 @@ void answer_put_news(Generation *g, Choice *c, FILE *out)
 		if (api->close)
 			api->close(g, c, p, out);
 	}
+}
+
+void answer_put_news(Generation *g, Choice *c, FILE *out)
+{
+	const Api *api = g->api;
+	if (!c->is_greeted && api->first)
+		api->first(g, c, out);
+	c->is_greeted = true;
+	put_parts(g, c, out);
 	if (api->idle)
 		api->idle(g, c, out);
+	if (c->finish && api->finish)
+		api->finish(g, c, out);
+	if (g->n_finished == g->n_choices && api->end)
+		api->end(g, out);
 }
 
 bool answer_has(const Choice *c, PieceKind kind)

@@ -26,6 +26,7 @@ typedef struct ApiError { /* status 0 = none */
 	char param[96];          /* the field: "messages[2].content"; "" = null */
 	char message[600];
 	int retry_after_s;       /* 0 = no such header */
+	size_t n_tokens; int max_tokens; /* of code context_length_exceeded: of the prompt, and the most of the model */
 	const char *allow;       /* static: the methods that the path takes; NULL = no such header */
 } ApiError;
 
@@ -33,6 +34,7 @@ typedef struct ApiError { /* status 0 = none */
 bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* {"error":{...}}, the form of OpenAI's APIs. */
 void api_put_error(const ApiError *e, FILE *out);
+void api_put_or_null(FILE *out, const char *name, const char *text); /* ,"name":"text" or ,"name":null */
 
 /* Readers of JSON ------------------------------------------------------------ */
 
@@ -58,6 +60,7 @@ typedef struct ApiLimits { /* of the plan that is served */
 	int n_names;
 	const struct ToolFormat *tools; /* in which it calls tools; NULL = it calls none */
 	bool has_reasoning;       /* its answers may begin with reasoning */
+	bool has_short_ids;       /* its template takes ids of calls that are nine letters and digits alone */
 } ApiLimits;
 
 typedef struct ApiPrompt {
@@ -84,6 +87,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	int n_stops;
 	char *cache_salt;         /* NULL = none; owned */
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
+	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
+	char *repeated;           /* of Responses: an object of what the response repeats; owned */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;
@@ -94,7 +99,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 /* From a body, parsed, to token ids: r is zeroed before. Any thread; take time that grows with the body. False after
  * filling `e`. */
 typedef bool ApiReader(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
-ApiReader api_read_chat, api_read_completions;
+ApiReader api_read_chat, api_read_completions, api_read_messages, api_read_responses;
+ApiReader api_read_count; /* of Messages: a request that asks for the prompt alone */
 /* The same from the body's bytes. */
 bool api_read_request(
 	const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e);
@@ -103,9 +109,18 @@ void api_request_free(ApiRequest *r);
 /* Is `name` the model? True where the field is absent. */
 bool api_check_model(const ApiLimits *limits, json_t *object, ApiError *e);
 
+/* Tools (tools.c) ------------------------------------------------------------ */
+
+/* Checks "tools", "tool_choice" and "parallel_tool_calls" of a request in the form of Chat Completions, and fills
+ * r->tools and r->one_call. Takes tools that are not to be called out of the request. */
+bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e);
+/* Checks what a message of the history has of calls and reasoning, and brings it into the form that templates take.
+ * at: "messages[2]". */
+bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *at, ApiError *e);
+
 /* Prompts (prompt.c) ------------------------------------------------------------ */
 
-/* Checks the shape of "messages" and renders them with the plan's template. */
+/* Checks the shape of "messages" and renders them, and "tools" if they are there, with the plan's template. */
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e);
 /* flags: ATLAS_ADD_SPECIAL, ATLAS_PARSE_SPECIAL. */
 bool api_prompt_of_text(const ApiLimits *limits, const char *text, size_t n, int flags, ApiPrompt *prompt, ApiError *e);

@@ -17,6 +17,19 @@ static const Api apis[] = {
 		.head = completions_head, .first = completions_first, .piece = completions_piece, .idle = completions_idle,
 		.finish = completions_finish, .end = chunks_end, .failure = chunks_failure, .whole = completions_whole,
 	},
+	{
+		.path = "/v1/messages", .read = api_read_messages, .put_error = messages_put_error, .prompt = "messages",
+		.has_parts = true, .answer_id = "msg_", .call_id = "toolu_", .part_id = {[PIECE_REASONING] = "sig_"},
+		.first = messages_first, .begin = messages_begin, .piece = messages_piece, .close = messages_close,
+		.finish = messages_finish, .end = messages_end, .ping = messages_ping, .failure = messages_failure,
+		.whole = messages_whole,
+	},
+	{
+		.path = "/v1/responses", .read = api_read_responses, .put_error = api_put_error, .prompt = "input",
+		.has_parts = true, .answer_id = "resp_", .call_id = "call_", .part_id = {"rs_", "msg_", "fc_", "ctc_"},
+		.first = responses_first, .begin = responses_begin, .piece = responses_piece, .close = responses_close,
+		.end = responses_end, .failure = responses_failure, .whole = responses_whole,
+	},
 };
 enum { N_APIS = sizeof apis / sizeof apis[0] };
 

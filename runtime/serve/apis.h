@@ -23,7 +23,7 @@ typedef struct Part { /* of an answer; texts are owned */
 	char *bytes; size_t n, cap; /* reasoning, text; of a call, its arguments */
 	int call;                 /* of a call: its number in the answer */
 	size_t n_sent;            /* of bytes, in a stream */
-	bool is_begun;
+	bool is_begun, is_custom; /* is_custom: a call of a tool whose input is a text */
 } Part;
 
 typedef struct Api {
@@ -34,7 +34,7 @@ typedef struct Api {
 	bool has_parts;        /* its answers have reasoning and calls, not text alone */
 	const char *prompt;    /* its field, which a refusal of the session is about unless it names another */
 	/* beginnings of ids; NULL = there are none */
-	const char *answer_id, *call_id, *part_id[3]; /* by PieceKind */
+	const char *answer_id, *call_id, *part_id[4]; /* by PieceKind; the last of a custom tool's call */
 	/* writers; NULL = nothing is written */
 	void (*head)(const Generation *g, FILE *out); /* what all events of a stream begin with: Generation.chunk_head */
 	void (*first)(Generation *g, Choice *c, FILE *out);
@@ -44,6 +44,7 @@ typedef struct Api {
 	void (*idle)(Generation *g, Choice *c, FILE *out); /* after tokens, which may have given no text */
 	void (*finish)(Generation *g, Choice *c, FILE *out);
 	void (*end)(Generation *g, FILE *out);
+	void (*ping)(Generation *g, FILE *out);       /* a stream that was silent for a while */
 	void (*failure)(Generation *g, const ApiError *e, FILE *out);
 	void (*whole)(Generation *g, FILE *out);      /* the answer of a request that is no stream */
 } Api;

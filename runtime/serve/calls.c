@@ -37,7 +37,7 @@ void log_request(Server *s, const char *id, const char *route, int status, doubl
 	FILE *out = out_begin(&s->log);
 	const double ms = 1e3 * (seconds_now() - began);
 	if (status)
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, route, status);
 	if (s->options->log == SERVE_LOG_OFF)
 		return;
 	if (s->options->log == SERVE_LOG_TEXT) {
@@ -179,14 +179,14 @@ static bool is_probe(const char *path)
 	return path && (strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0 || strcmp(path, "/metrics") == 0);
 }
 
-static void answer(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
+void answer_with(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
 	const void *body, size_t n)
 {
-	char room[400], id[72], route[96], fields[512];
+	char room[400], id[72], route[96], fields[768];
 	put_id(r, id);
 	put_route(r, route, sizeof route);
 	if (is_probe(r->request.path))
-		s->metrics.requests[status / 100 % 6]++;
+		metrics_answer(&s->metrics, r->request.path, status);
 	else
 		log_request(s, id, route, status, seconds_now(), "");
 	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, room, sizeof room), more);
@@ -195,7 +195,7 @@ static void answer(Server *s, Conn *conn, const HttpReader *r, int status, const
 
 void answer_now(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const void *body, size_t n)
 {
-	answer(s, conn, r, status, type, "", body, n);
+	answer_with(s, conn, r, status, type, "", body, n);
 }
 
 void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError *e)
@@ -203,5 +203,5 @@ void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError
 	char more[80];
 	api_error_form(r->request.path)(e, out_begin(&s->out));
 	out_end(&s->out);
-	answer(s, conn, r, e->status, "application/json", error_fields(e, more, sizeof more), s->out.at, s->out.n);
+	answer_with(s, conn, r, e->status, "application/json", error_fields(e, more, sizeof more), s->out.at, s->out.n);
 }

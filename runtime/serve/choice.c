@@ -1,5 +1,7 @@
 /* choice.c - an answer from its tokens to parts: text, and what the text means (generation.h). */
+#include "runtime/plan_handle.h"
 #include "runtime/serve/generation.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +78,7 @@ static void place_tokens(Choice *c)
 	c->n_unplaced = 0;
 }
 
-static Part *new_part(const Api *api, Choice *c, PieceKind kind)
+static Part *new_part(const Api *api, Choice *c, PieceKind kind, bool is_custom)
 {
 	if (c->n_parts == c->cap_parts) {
 		const int cap = c->cap_parts * 2 + 2;
@@ -87,9 +89,10 @@ static Part *new_part(const Api *api, Choice *c, PieceKind kind)
 		c->cap_parts = cap;
 	}
 	Part *p = &c->parts[c->n_parts++];
-	*p = (Part){.kind = kind};
-	if (api->part_id[kind])
-		call_put_random(p->id, api->part_id[kind]);
+	*p = (Part){.kind = kind, .is_custom = is_custom};
+	const char *prefix = api->part_id[kind + (is_custom ? 1 : 0)];
+	if (prefix)
+		call_put_random(p->id, prefix);
 	if (kind == PIECE_CALL && api->call_id)
 		call_put_random(p->call_id, api->call_id);
 	return p;
@@ -111,29 +114,63 @@ static bool add_bytes(Part *p, const char *bytes, size_t n)
 	return true;
 }
 
-/* PieceSink of a Choice. A run goes on in the last part of its kind; a call is a part. */
+/* A custom tool is called as a function of one text, which is its input. */
+static bool add_input(Part *p, const char *arguments, size_t n)
+{
+	json_t *object = json_loadb(arguments, n, 0, NULL), *input = json_object_get(object, "input");
+	const bool good = json_is_string(input) ? add_bytes(p, json_string_value(input), json_string_length(input))
+											: add_bytes(p, arguments, n);
+	json_decref(object);
+	return good;
+}
+
+static bool take_call(Choice *c, const Piece *piece)
+{
+	const Generation *g = c->sequence.owner;
+	char *name = strndup(piece->bytes, piece->n);
+	Part *p = name ? new_part(g->api, c, PIECE_CALL, json_object_get(g->request.custom_tools, name)) : NULL;
+	if (!p) {
+		free(name);
+		return false;
+	}
+	p->name = name;
+	p->call = c->n_calls++;
+	place_tokens(c);
+	return (p->is_custom ? add_input : add_bytes)(p, piece->arguments, piece->n_arguments);
+}
+
+/* PieceSink of a Choice. A run goes on in the last part, if that is of its kind; a call is a part. */
 static bool take_piece(void *ctx, const Piece *piece)
 {
 	Choice *c = ctx;
 	const Generation *g = c->sequence.owner;
 	Part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
-	const bool is_call = piece->kind == PIECE_CALL;
-	if (is_call && g->request.one_call && c->n_calls)
-		return true;
-	if (is_call || !p || p->kind != piece->kind)
-		p = new_part(g->api, c, piece->kind);
+	if (piece->kind == PIECE_CALL)
+		return (g->request.one_call && c->n_calls) || take_call(c, piece);
+	if (!p || p->kind != piece->kind)
+		p = new_part(g->api, c, piece->kind, false);
 	if (!p)
 		return false;
-	if (is_call) {
-		p->call = c->n_calls++;
-		p->name = strndup(piece->bytes, piece->n);
-	}
 	place_tokens(c);
-	return is_call ? p->name && add_bytes(p, piece->arguments, piece->n_arguments)
-				   : add_bytes(p, piece->bytes, piece->n);
+	return add_bytes(p, piece->bytes, piece->n);
 }
 
 /* Text ------------------------------------------------------------ */
+
+/* Control tokens give no text, but for those that the parser reads. */
+static AtlasStatus push_token(const Generation *g, Choice *c, int32_t token, const char **bytes, size_t *n)
+{
+	const ApiLimits *limits = &g->call.s->limits;
+	const ToolFormat *format = g->request.tools ? limits->tools : NULL;
+	bool is_special = false;
+	if (c->reads_markers)
+		tok_token_bytes(&limits->plan->tokenizer, token, bytes, n, &is_special);
+	if (is_special && !tool_format_has_marker(format, limits->has_reasoning, *bytes, *n)) {
+		*n = 0;
+		return ATLAS_OK;
+	}
+	return atlas_text_push(c->stream, token, bytes, n);
+}
 
 static bool take_text(Choice *c, const char *bytes, size_t n)
 {
@@ -151,7 +188,7 @@ bool choice_take_token(Generation *g, Choice *c, EngineEvent *e)
 	c->n_fresh += e->finish != ATLAS_STOP;
 	if (e->finish != ATLAS_STOP)
 		good = (!g->request.logprobs || add_log(c, e)) &&
-			(!c->stream || atlas_text_push(c->stream, e->token, &bytes, &n) == ATLAS_OK) && take_text(c, bytes, n);
+			(!c->stream || push_token(g, c, e->token, &bytes, &n) == ATLAS_OK) && take_text(c, bytes, n);
 	c->stop = c->stream ? atlas_text_stopped(c->stream) : -1;
 	if (good && c->stop < 0 && e->is_last) {
 		n = 0;
@@ -169,9 +206,11 @@ bool choice_open(Generation *g, Choice *c)
 	const ApiRequest *r = &g->request;
 	const ApiLimits *limits = &g->call.s->limits;
 	c->stop = -1;
-	c->parser = pieces_open(
-		r->tools ? limits->tools : NULL, r->tools, g->api->has_parts && limits->has_reasoning, c->prompt->is_reasoning);
-	AtlasStatus status = c->parser ? atlas_text_open(limits->plan, 1, &c->stream) : ATLAS_NO_MEMORY;
+	const bool has_reasoning = g->api->has_parts && limits->has_reasoning;
+	c->parser = pieces_open(r->tools ? limits->tools : NULL, r->tools, has_reasoning, c->prompt->is_reasoning);
+	c->reads_markers = r->tools || has_reasoning;
+	AtlasStatus status =
+		c->parser ? atlas_text_open(limits->plan, !c->reads_markers, &c->stream) : ATLAS_NO_MEMORY;
 	if (status == ATLAS_OK)
 		status = atlas_text_stops(
 			c->stream, (const char *const *)r->stops, r->stop_bytes, r->n_stops, r->include_stop);

@@ -82,27 +82,15 @@ static void refuse(Engine *e, Sequence *s, AtlasStatus status)
 static void post(Engine *e)
 {
 	EngineBatch *b = e->batch;
-	AtlasSessionInfo info = {.struct_size = sizeof info};
 	if (!b)
 		return;
-	if (e->session) {
-		atlas_session_info(e->session, &info);
-		b->is_open = true;
-		snprintf(b->target, sizeof b->target, "%s", info.target);
-		snprintf(
-			b->device, sizeof b->device, "%.120s, %.1f MiB", info.device_name, (double)info.device_bytes / 1048576);
-		b->active = atlas_active(e->session);
-		b->free_slots = info.free_slots;
-		b->free_pages = info.free_pages;
-		b->drafts = info.drafts;
-		b->accepted_drafts = info.accepted_drafts;
-		b->prefix_queries = info.prefix_queries;
-		b->prefix_hits = info.prefix_hits;
-		b->prefix_evicted = info.prefix_evicted;
-		b->prefix_pages = info.prefix_pages;
-		b->snapshots = info.snapshots_used;
-		b->aside = info.aside;
-		b->set_aside = info.set_aside;
+	AtlasSessionInfo *info = &b->session;
+	info->struct_size = sizeof *info;
+	b->is_open = atlas_session_info(e->session, info) == ATLAS_OK; /* not of NULL */
+	if (b->is_open) {
+		snprintf(b->target, sizeof b->target, "%s", info->target);
+		snprintf(b->device, sizeof b->device, "%.120s, %.1f MiB", info->device_name,
+			(double)info->device_bytes / 1048576);
 	}
 	b->exit_code = e->exit_code;
 	memcpy(b->failure, e->failure, sizeof b->failure);
@@ -253,8 +241,7 @@ static void count_step(Engine *e, EngineBatch *b)
 	atlas_session_info(e->session, &info);
 	if (!info.step_phase)
 		return;
-	b->phase = info.step_phase;
-	b->bucket = info.step_bucket;
+	b->has_step = true;
 	b->seconds = e->asked;
 	b->own_seconds = now - e->counted - (e->idle_now - e->idle) - (info.device_seconds - e->waited);
 	e->asked = 0;

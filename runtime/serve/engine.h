@@ -60,15 +60,8 @@ typedef struct EngineBatch { /* free() by who gets it */
 	char device[160];   /* "NVIDIA H200, 17.3 GiB" */
 	int exit_code;      /* not 0: the session could not be opened, or failed for good */
 	char failure[512];  /* why; "" = it did not */
-	int active, free_slots, free_pages;
-	int64_t drafts, accepted_drafts;
-	int64_t prefix_queries, prefix_hits, prefix_evicted; /* of the prefix cache: tokens, tokens, pages */
-	int prefix_pages, snapshots;
-	int aside;          /* sequences that wait for pages in the middle of their text */
-	int64_t set_aside;  /* times that one began to */
-	/* the step, if there was one */
-	const char *phase;  /* of the step: "prefill", "decode", "verify"; NULL = there was none */
-	int bucket;         /* rows of the compiled step that it was */
+	AtlasSessionInfo session; /* of its strings the names of phases alone outlive it */
+	bool has_step;      /* the step of `session` is of this batch */
 	double seconds;     /* in which the session was asked for it, since the step before */
 	double own_seconds; /* of this thread since the step before, without waiting: for the device, and for work */
 	int n;

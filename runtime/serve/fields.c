@@ -18,7 +18,7 @@ bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...
 	return false;
 }
 
-static void put_or_null(FILE *out, const char *name, const char *text)
+void api_put_or_null(FILE *out, const char *name, const char *text)
 {
 	fprintf(out, text ? ",\"%s\":" : ",\"%s\":null", name);
 	if (text)
@@ -29,8 +29,8 @@ void api_put_error(const ApiError *e, FILE *out)
 {
 	fputs("{\"error\":{", out);
 	json_fields(out, "message", e->message, "type", e->type, NULL);
-	put_or_null(out, "param", e->param[0] ? e->param : NULL);
-	put_or_null(out, "code", e->code);
+	api_put_or_null(out, "param", e->param[0] ? e->param : NULL);
+	api_put_or_null(out, "code", e->code);
 	fputs("}}", out);
 }
 

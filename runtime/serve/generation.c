@@ -127,23 +127,32 @@ static void begin_stream(Generation *g)
 	conn_stream_begin(g->call.conn, event_stream, fields);
 }
 
+/* What is in the server's room for answers. */
+static void send(Generation *g)
+{
+	Server *s = g->call.s;
+	if (!out_end(&s->out) || !s->out.n)
+		return;
+	conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	g->sent = seconds_now();
+}
+
 static void send_news(Generation *g, Choice *c)
 {
-	const Api *api = g->api;
-	Server *s = g->call.s;
-	FILE *out = out_begin(&s->out);
+	FILE *out = out_begin(&g->call.s->out);
 	if (!g->is_streaming)
 		begin_stream(g);
-	if (!c->is_greeted && api->first)
-		api->first(g, c, out);
-	c->is_greeted = true;
 	answer_put_news(g, c, out);
-	if (c->finish && api->finish)
-		api->finish(g, c, out);
-	if (g->n_finished == g->n_choices && api->end)
-		api->end(g, out);
-	if (out_end(&s->out))
-		conn_stream_add(g->call.conn, s->out.at, s->out.n);
+	send(g);
+}
+
+void generation_ping(Call *call, double now)
+{
+	Generation *g = (Generation *)call;
+	if (!g->is_streaming || g->is_over || !g->api->ping || now - g->sent < call->s->options->ping_s)
+		return;
+	g->api->ping(g, out_begin(&call->s->out));
+	send(g);
 }
 
 static void finish_answer(Generation *g)
@@ -320,24 +329,13 @@ void generation_batch(Job *job)
 {
 	EngineBatch *b = (EngineBatch *)job;
 	Server *s = b->ctx;
-	if (b->is_open) {
-		s->metrics.free_pages = b->free_pages;
-		s->metrics.free_slots = b->free_slots;
-		s->metrics.drafts = b->drafts;
-		s->metrics.accepted_drafts = b->accepted_drafts;
-		s->metrics.prefix_queries = b->prefix_queries;
-		s->metrics.prefix_hits = b->prefix_hits;
-		s->metrics.prefix_evicted = b->prefix_evicted;
-		s->metrics.prefix_pages = b->prefix_pages;
-		s->metrics.snapshots = b->snapshots;
-		s->metrics.aside = b->aside;
-		s->metrics.set_aside = b->set_aside;
-	}
+	if (b->is_open)
+		s->metrics.session = b->session;
 	for (int i = 0; i < b->n; i++)
 		take_event(&b->events[i]);
-	if (b->phase) {
+	if (b->has_step) {
 		const double used = thread_seconds();
-		metrics_step(&s->metrics, b->phase, b->bucket, b->seconds);
+		metrics_step(&s->metrics, b->seconds);
 		histogram_add(&s->metrics.host_engine, b->own_seconds);
 		histogram_add(&s->metrics.host_loop, used - s->used);
 		s->used = used;

@@ -20,6 +20,7 @@ struct Choice { /* one answer */
 	const ApiPrompt *prompt;
 	AtlasText *stream;     /* from tokens to text; NULL: the plan has no tokenizer */
 	PieceParser *parser;   /* from text to parts */
+	bool reads_markers;    /* which may be control tokens */
 	Part *parts;           /* [n_parts] that are certain; the last may grow */
 	int n_parts, cap_parts;
 	int n_closed;          /* of them: whole in the stream */
@@ -50,10 +51,11 @@ struct Generation {
 	char answer_id[40];    /* "chatcmpl-..." */
 	int64_t created;
 	char *chunk_head;      /* that all events of its stream begin with; owned, NULL = nothing */
+	int n_events;          /* of its stream, where they are numbered */
 	int prompt_tokens;     /* of all prompts, each once */
 	int cached_tokens;     /* of them not read, since they were kept */
 	int sent_ahead;        /* tokens since the peer stopped taking bytes */
-	double submitted, started, first_token;
+	double submitted, started, first_token, sent; /* sent: the last bytes of its stream */
 };
 
 /* choice.c: from tokens to parts ------------------------------------------------------------ */
@@ -71,7 +73,8 @@ int64_t count_code_points(const char *text, size_t n);
 /* answer.c: what writers share ------------------------------------------------------------ */
 
 int generation_tokens(const Generation *g); /* of all answers */
-/* Events about what is new in an answer, if anything is. */
+int generation_reasoning(const Generation *g);
+/* The next events of a stream: what is new in an answer, if anything is. */
 void answer_put_news(Generation *g, Choice *c, FILE *out);
 /* The texts of all parts of a kind as one quoted text. */
 void answer_put_joined(const Choice *c, PieceKind kind, FILE *out);
@@ -106,5 +109,28 @@ void completions_piece(Generation *g, Choice *c, Part *p, const char *bytes, siz
 void completions_idle(Generation *g, Choice *c, FILE *out);
 void completions_finish(Generation *g, Choice *c, FILE *out);
 void completions_whole(Generation *g, FILE *out);
+
+/* write_messages.c */
+
+void messages_put_error(const ApiError *e, FILE *out);
+void messages_first(Generation *g, Choice *c, FILE *out);
+void messages_begin(Generation *g, Choice *c, Part *p, FILE *out);
+void messages_piece(Generation *g, Choice *c, Part *p, const char *bytes, size_t n, FILE *out);
+void messages_close(Generation *g, Choice *c, Part *p, FILE *out);
+void messages_finish(Generation *g, Choice *c, FILE *out);
+void messages_end(Generation *g, FILE *out);
+void messages_ping(Generation *g, FILE *out);
+void messages_failure(Generation *g, const ApiError *e, FILE *out);
+void messages_whole(Generation *g, FILE *out);
+
+/* write_responses.c */
+
+void responses_first(Generation *g, Choice *c, FILE *out);
+void responses_begin(Generation *g, Choice *c, Part *p, FILE *out);
+void responses_piece(Generation *g, Choice *c, Part *p, const char *bytes, size_t n, FILE *out);
+void responses_close(Generation *g, Choice *c, Part *p, FILE *out);
+void responses_end(Generation *g, FILE *out);
+void responses_failure(Generation *g, const ApiError *e, FILE *out);
+void responses_whole(Generation *g, FILE *out);
 
 #endif

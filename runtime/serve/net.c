@@ -1,5 +1,6 @@
 /* net.c - see net.h: libevent's listeners, buffered sockets and timers around http_read.c. */
 #include "runtime/serve/net.h"
+#include "runtime/serve/unix_socket.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -7,6 +8,7 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <event2/listener.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,7 +18,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
@@ -55,13 +56,13 @@ struct Conn {
 struct Net {
 	NetOptions options;
 	struct event_base *base;
-	struct evconnlistener *listeners[8];
+	struct evconnlistener *listeners[NET_SOCKETS];
 	int n_listeners;
 	struct event *resume;
 	Conn *conns;
 	int n_conns;
 	char name[300];
-	bool is_stopped;
+	bool is_stopped, is_accepting; /* is_accepting: sockets that were taken are its own */
 };
 
 static void pump(Conn *c);
@@ -95,13 +96,19 @@ void conn_drop(Conn *c)
 		free_conn(c);
 }
 
-/* The peer is gone, or must go: its answer is of no use. */
-static void lose(Conn *c)
+/* The answer that is made is of no use: its owner makes no more of it. */
+static void give_up(Conn *c)
 {
 	void *answer = c->answer;
 	c->answer = NULL;
 	if (answer)
 		c->net->options.gone(c->net->options.ctx, c, answer);
+}
+
+/* The peer is gone, or must go. */
+static void lose(Conn *c)
+{
+	give_up(c);
 	conn_drop(c);
 }
 
@@ -119,7 +126,7 @@ static void set_deadline(Conn *c)
 		seconds = c->is_shut ? LINGER_SECONDS : 0;
 	else if (c->state == READING)
 		seconds = c->reader.state == HTTP_BODY           ? o->body_s
-			: c->reader.state == HTTP_HEAD || !c->is_old ? o->head_s
+			: c->reader.state == HTTP_HEAD || !c->is_old || c->net->is_stopped ? o->head_s
 			: conn_pending(c) == 0                       ? o->idle_s
 														 : 0;
 	c->seen = c->reader.state;
@@ -163,7 +170,7 @@ static void refuse_stream(Conn *c)
 	c->keep_alive = false;
 	c->state = ANSWERING;
 	c->is_1_0 = c->reader.request.minor == 0 && c->reader.request.method;
-	c->net->options.bad(c->net->options.ctx, c, c->reader.status, c->reader.why);
+	c->net->options.bad(c->net->options.ctx, c, &c->reader);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
@@ -260,7 +267,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	Conn *c = arg;
 	(void)bev;
-	(what & BEV_EVENT_EOF && c->state != ANSWERING && conn_pending(c) ? leave : lose)(c);
+	give_up(c);
+	(what & BEV_EVENT_EOF && conn_pending(c) ? leave : conn_drop)(c);
 }
 
 /* A peer that reads slowly takes bytes of the kernel's long before the socket is writable again. */
@@ -415,10 +423,8 @@ void conn_stream_end(Conn *c, bool is_whole)
 
 static void on_resume(evutil_socket_t fd, short what, void *arg)
 {
-	Net *net = arg;
 	(void)fd, (void)what;
-	for (int i = 0; i < net->n_listeners; i++)
-		evconnlistener_enable(net->listeners[i]);
+	net_accept(arg);
 }
 
 /* No descriptor is left: accepting again at once would only spin. */
@@ -430,66 +436,126 @@ static void on_accept_error(struct evconnlistener *listener, void *arg)
 	evtimer_add(net->resume, &t);
 }
 
-static bool listen_at(Net *net, const struct sockaddr *at, int n)
+/* Listens at a socket, which is the net's from here on. */
+static bool add_listener(Net *net, int fd)
 {
-	enum { MOST = sizeof net->listeners / sizeof net->listeners[0] };
-	if (net->n_listeners == MOST)
-		return true;
-	struct evconnlistener *l = evconnlistener_new_bind(net->base, on_accept, net,
-		LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE, 1024, at, n);
-	if (!l)
+	const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC |
+		(net->options.n_sockets ? LEV_OPT_DISABLED : 0);
+	struct evconnlistener *l = fd < 0 || evutil_make_socket_nonblocking(fd) != 0 ? NULL
+		: evconnlistener_new(net->base, on_accept, net, flags, 0, fd);
+	if (!l) {
+		if (fd >= 0)
+			close(fd);
 		return false;
+	}
 	evconnlistener_set_error_cb(l, on_accept_error);
 	net->listeners[net->n_listeners++] = l;
 	return true;
 }
 
-/* A socket that nothing answers at is left from a process that was killed. */
-static void remove_stale(const struct sockaddr_un *at)
+static bool listen_at(Net *net, const struct addrinfo *a)
 {
-	struct stat st;
-	int fd =
-		lstat(at->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+	enum { BACKLOG = 1024 };
+	const int one = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return;
-	if (connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 && errno == ECONNREFUSED)
-		unlink(at->sun_path);
+		return false;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+		return add_listener(net, fd);
+	const int error = errno;
 	close(fd);
+	errno = error;
+	return false;
 }
 
 static bool listen_unix(Net *net, const char *path, char *why, size_t why_bytes)
 {
-	struct sockaddr_un at = {.sun_family = AF_UNIX};
-	if (strlen(path) >= sizeof at.sun_path)
-		return snprintf(why, why_bytes, "%s: a path of a socket has at most %zu bytes", path, sizeof at.sun_path - 1),
-			   false;
-	memcpy(at.sun_path, path, strlen(path) + 1);
-	remove_stale(&at);
-	if (!listen_at(net, (struct sockaddr *)&at, sizeof at))
-		return snprintf(why, why_bytes, "%s: %s", path, strerror(errno)), false;
-	snprintf(net->name, sizeof net->name, "unix:%s", path);
+	const int fd = unix_listen(path, why, why_bytes);
+	if (fd >= 0 && !add_listener(net, fd))
+		return snprintf(why, why_bytes, "no memory"), false;
+	return fd >= 0;
+}
+
+static bool listen_tcp(Net *net, const struct addrinfo *found, char *why, size_t why_bytes)
+{
+	const NetOptions *o = &net->options;
+	for (const struct addrinfo *a = found; a && net->n_listeners < NET_SOCKETS; a = a->ai_next) {
+		if (!listen_at(net, a))
+			return snprintf(why, why_bytes, "%s, port %s: %s", o->host, o->port, strerror(errno)), false;
+		if (strcmp(o->port, "0") == 0)
+			break;
+	}
 	return true;
 }
 
-static bool listen_tcp(Net *net, const char *host, const char *port, char *why, size_t why_bytes)
+/* Does the socket listen where the options say? found: NULL for a Unix socket. */
+static bool is_asked(const NetOptions *o, const struct addrinfo *found, int fd)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-	int bad = getaddrinfo(host, port, &hints, &found), failure = 0;
+	union { struct sockaddr any; struct sockaddr_un un; struct sockaddr_in in; struct sockaddr_in6 six; } at;
+	socklen_t n = sizeof at;
+	memset(&at, 0, sizeof at);
+	if (getsockname(fd, &at.any, &n) != 0 || (at.any.sa_family == AF_UNIX) != (o->socket_path != NULL))
+		return false;
+	if (o->socket_path)
+		return strncmp(at.un.sun_path, o->socket_path, sizeof at.un.sun_path) == 0;
+	if (strcmp(o->port, "0") == 0)
+		at.in.sin_port = 0; /* any: it is in the same place in an address of IPv6 */
+	for (const struct addrinfo *a = found; a; a = a->ai_next) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)a->ai_addr;
+		const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)a->ai_addr;
+		if (at.any.sa_family == a->ai_family && at.in.sin_port == in->sin_port &&
+			(a->ai_family == AF_INET ? at.in.sin_addr.s_addr == in->sin_addr.s_addr
+									 : memcmp(&at.six.sin6_addr, &six->sin6_addr, sizeof six->sin6_addr) == 0))
+			return true;
+	}
+	return false;
+}
+
+/* Those of a server before this one. */
+static bool adopt(Net *net, const struct addrinfo *found, char *why, size_t why_bytes)
+{
+	const NetOptions *o = &net->options;
+	bool good = true;
+	for (int i = 0; i < o->n_sockets; i++)
+		good &= is_asked(o, found, o->sockets[i]);
+	if (!good)
+		return snprintf(why, why_bytes, "the server before this one listens elsewhere: give this one the same --host "
+			"and --port, or --socket"), false;
+	for (int i = 0; good && i < o->n_sockets; i++)
+		good = add_listener(net, fcntl(o->sockets[i], F_DUPFD_CLOEXEC, 0));
+	return good || (snprintf(why, why_bytes, "no memory or descriptor"), false);
+}
+
+static void put_name(Net *net)
+{
+	char text[64] = "", number[16] = "";
 	struct sockaddr_storage at;
 	socklen_t n = sizeof at;
-	char text[64] = "", number[16] = "";
-	if (bad)
-		return snprintf(why, why_bytes, "%s: %s", host, gai_strerror(bad)), false;
-	for (struct addrinfo *a = found; a && !failure; a = strcmp(port, "0") == 0 ? NULL : a->ai_next)
-		if (!listen_at(net, a->ai_addr, (int)a->ai_addrlen))
-			failure = errno;
-	freeaddrinfo(found);
-	if (failure)
-		return snprintf(why, why_bytes, "%s, port %s: %s", host, port, strerror(failure)), false;
+	if (net->options.socket_path) {
+		snprintf(net->name, sizeof net->name, "unix:%s", net->options.socket_path);
+		return;
+	}
 	getsockname(evconnlistener_get_fd(net->listeners[0]), (struct sockaddr *)&at, &n);
 	getnameinfo((struct sockaddr *)&at, n, text, sizeof text, number, sizeof number, NI_NUMERICHOST | NI_NUMERICSERV);
 	snprintf(net->name, sizeof net->name, strchr(text, ':') ? "http://[%s]:%s" : "http://%s:%s", text, number);
-	return true;
+}
+
+static bool listen_all(Net *net, char *why, size_t why_bytes)
+{
+	const NetOptions *o = &net->options;
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+	struct addrinfo *found = NULL;
+	const int bad = o->socket_path ? 0 : getaddrinfo(o->host, o->port, &hints, &found);
+	if (bad)
+		return snprintf(why, why_bytes, "%s: %s", o->host, gai_strerror(bad)), false;
+	const bool good = o->n_sockets ? adopt(net, found, why, why_bytes)
+		: o->socket_path         ? listen_unix(net, o->socket_path, why, why_bytes)
+								 : listen_tcp(net, found, why, why_bytes);
+	if (found)
+		freeaddrinfo(found);
+	if (good)
+		put_name(net);
+	return good;
 }
 
 Net *net_open(struct event_base *base, const NetOptions *options, char *why, size_t why_bytes)
@@ -501,16 +567,27 @@ Net *net_open(struct event_base *base, const NetOptions *options, char *why, siz
 	net->options = *options;
 	net->base = base;
 	net->resume = evtimer_new(base, on_resume, net);
-	const bool good = net->resume &&
-		(options->socket_path ? listen_unix(net, options->socket_path, why, why_bytes)
-							  : listen_tcp(net, options->host, options->port, why, why_bytes));
-	if (good)
+	if (net->resume && listen_all(net, why, why_bytes))
 		return net;
 	net_close(net);
 	return NULL;
 }
 
 const char *net_name(const Net *net) { return net->name; }
+
+int net_sockets(const Net *net, int fds[NET_SOCKETS])
+{
+	for (int i = 0; i < net->n_listeners; i++)
+		fds[i] = evconnlistener_get_fd(net->listeners[i]);
+	return net->n_listeners;
+}
+
+void net_accept(Net *net)
+{
+	net->is_accepting = true;
+	for (int i = 0; i < net->n_listeners; i++)
+		evconnlistener_enable(net->listeners[i]);
+}
 
 int net_busy(const Net *net)
 {
@@ -520,20 +597,20 @@ int net_busy(const Net *net)
 	return n;
 }
 
-static void stop_listeners(Net *net)
+static void stop_listeners(Net *net, bool is_given)
 {
 	for (int i = 0; i < net->n_listeners; i++)
 		evconnlistener_free(net->listeners[i]);
-	if (net->n_listeners && net->options.socket_path)
+	if (net->n_listeners && net->options.socket_path && !is_given)
 		unlink(net->options.socket_path);
 	net->n_listeners = 0;
 	if (net->resume)
 		evtimer_del(net->resume);
 }
 
-void net_stop_listening(Net *net)
+void net_stop_listening(Net *net, bool is_given)
 {
-	stop_listeners(net);
+	stop_listeners(net, is_given);
 	net->is_stopped = true;
 	for (Conn *c = net->conns, *next; c; c = next) {
 		next = c->next;
@@ -542,11 +619,21 @@ void net_stop_listening(Net *net)
 	}
 }
 
+/* A client that has a connection may be about to send: it has the time for a head, and then the last answer. */
+void net_give_sockets(Net *net)
+{
+	stop_listeners(net, true);
+	net->is_stopped = true;
+	for (Conn *c = net->conns; c; c = c->next)
+		if (c->state == READING && c->reader.state == HTTP_IDLE)
+			set_deadline(c);
+}
+
 void net_close(Net *net)
 {
 	if (!net)
 		return;
-	stop_listeners(net);
+	stop_listeners(net, net->options.n_sockets && !net->is_accepting);
 	while (net->conns)
 		lose(net->conns);
 	if (net->resume)

@@ -16,24 +16,33 @@ struct event_base;
 typedef struct Net Net;
 typedef struct Conn Conn;
 
+enum { NET_SOCKETS = 8 };
+
 typedef struct NetOptions {
 	const char *host, *port;  /* of TCP; NULL = none */
 	const char *socket_path;  /* of a Unix socket; NULL = none */
+	int sockets[NET_SOCKETS]; int n_sockets; /* that listen there already, as the caller's; 0 = none */
 	HttpLimits limits;
 	int max_connections;
 	double idle_s, head_s, body_s, stall_s;
 	void *ctx;
 	void (*request)(void *ctx, Conn *c, HttpReader *r);
-	/* The stream of c was no request, answer and close: conn_answer with keep_alive off. */
-	void (*bad)(void *ctx, Conn *c, int status, const char *why);
+	/* The stream of c was no request: r->status, r->why, and as much of r->request as was read. Answer and close:
+	 * conn_answer with keep_alive off. */
+	void (*bad)(void *ctx, Conn *c, const HttpReader *r);
 	void (*gone)(void *ctx, Conn *c, void *answer); /* answer: what conn_set_answer gave, never NULL */
 } NetOptions;
 
-/* NULL with a sentence in why. */
+/* NULL with a sentence in why. Sockets that listen already are duplicated, and left alone until net_accept. */
 Net *net_open(struct event_base *base, const NetOptions *options, char *why, size_t why_bytes);
 const char *net_name(const Net *net);   /* "http://127.0.0.1:8080", "unix:PATH": where it listens */
 int net_busy(const Net *net);           /* connections that still have something to send or to read */
-void net_stop_listening(Net *net);      /* and ends connections that wait for a request, once their answers are out */
+int net_sockets(const Net *net, int fds[NET_SOCKETS]); /* that listen, still the net's: how many */
+void net_accept(Net *net);
+/* And ends connections that wait for a request, once their answers are out. is_given: another process listens. */
+void net_stop_listening(Net *net, bool is_given);
+/* Another process listens; connections that are there have one more answer. */
+void net_give_sockets(Net *net);
 void net_close(Net *net);               /* and all connections, as if their peers went away */
 
 /* What `gone` gets; NULL = there is no need to call it. */

@@ -1,26 +1,293 @@
-/* pieces.c - see pieces.h. All bytes are text so far. */
+/* pieces.c - see pieces.h: one machine over bytes.
+ *
+ * What may still become a marker, a call, or blanks at the border of one is held back. What broke off is text and is
+ * not looked at again, but for the last few bytes: so a byte is read a few times at most, whatever a model writes. */
 #include "runtime/serve/pieces.h"
+#include "artifacts/json_put.h"
+#include "runtime/serve/tool_block.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-struct PieceParser { int n_calls; };
+enum { MAX_BLANKS = 256, MAX_MARKER = 32, MAX_AGAIN = 128 };
+
+static const char think_open[] = "<think>", think_close[] = "</think>";
+
+typedef enum Mode { IN_REASONING, IN_TEXT, IN_BLOCK } Mode;
+
+struct PieceParser {
+	const ToolFormat *format;
+	json_t *tools;
+	Mode mode;
+	bool may_think, may_be_bare; /* nothing but blanks came so far, or since reasoning ended */
+	bool drops_blanks;           /* after reasoning, or its marker, or a call */
+	char blanks[MAX_BLANKS];     /* [n_blanks] held back; a block or marker may come after them */
+	char partial[MAX_MARKER];    /* [n_partial] held back: may become a marker */
+	size_t n_blanks, n_partial;
+	char again[MAX_AGAIN];       /* [n_again] to be read before what comes, the last one first */
+	size_t n_again;
+	ToolBlock block;
+	int n_calls;                 /* given so far */
+	PieceKind kind;              /* of out */
+	char *out; size_t n_out, cap_out;
+	PieceSink sink;              /* of this push */
+	void *ctx;
+};
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* Giving ------------------------------------------------------------ */
+
+/* Bytes at the end that are the beginning of a code point. */
+static size_t open_tail(const char *text, size_t n)
+{
+	for (size_t k = 1; k <= 3 && k <= n; k++) {
+		const unsigned char c = (unsigned char)text[n - k];
+		if (c >= 0xc0)
+			return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) > k ? k : 0;
+		if (c < 0x80)
+			return 0;
+	}
+	return 0;
+}
+
+static bool give(PieceParser *p, bool all)
+{
+	const size_t kept = all ? 0 : open_tail(p->out, p->n_out), n = p->n_out - kept;
+	if (!n)
+		return true;
+	const Piece piece = {.kind = p->kind, .bytes = p->out, .n = n};
+	const bool good = p->sink(p->ctx, &piece);
+	memmove(p->out, p->out + n, kept);
+	p->n_out = kept;
+	return good;
+}
+
+static bool put(PieceParser *p, PieceKind kind, const char *bytes, size_t n)
+{
+	if (!n)
+		return true;
+	if (kind != p->kind && !give(p, true))
+		return false;
+	p->kind = kind;
+	if (p->cap_out - p->n_out < n) {
+		const size_t cap = (p->n_out + n) * 2 + 64;
+		char *out = realloc(p->out, cap);
+		if (!out)
+			return false;
+		p->out = out;
+		p->cap_out = cap;
+	}
+	memcpy(p->out + p->n_out, bytes, n);
+	p->n_out += n;
+	return true;
+}
+
+/* Text or reasoning, after the blanks that came before it. */
+static bool put_plain(PieceParser *p, const char *bytes, size_t n)
+{
+	const PieceKind kind = p->mode == IN_REASONING ? PIECE_REASONING : PIECE_TEXT;
+	const size_t n_blanks = p->n_blanks;
+	p->n_blanks = 0;
+	p->may_think = p->may_be_bare = p->drops_blanks = false;
+	return put(p, kind, p->blanks, n_blanks) && put(p, kind, bytes, n);
+}
+
+static bool give_calls(PieceParser *p)
+{
+	if (!give(p, true))
+		return false;
+	for (int i = 0; i < p->block.calls.n; i++) {
+		const ToolCall *c = &p->block.calls.at[i];
+		const Piece piece = {.kind = PIECE_CALL, .bytes = c->name, .n = c->n_name, .arguments = c->arguments,
+			.n_arguments = c->n_arguments, .call = p->n_calls++};
+		if (!p->sink(p->ctx, &piece))
+			return false;
+	}
+	p->n_blanks = 0;
+	p->may_think = p->may_be_bare = false;
+	p->drops_blanks = true;
+	return true;
+}
+
+/* Reading ------------------------------------------------------------ */
+
+static void read_again(PieceParser *p, const char *bytes, size_t n)
+{
+	for (size_t i = n; i > 0; i--)
+		p->again[p->n_again++] = bytes[i - 1];
+}
+
+static bool end_block(PieceParser *p, BlockResult result)
+{
+	const ToolBlock *b = &p->block;
+	if (result == BLOCK_NO_MEMORY)
+		return false;
+	p->mode = IN_TEXT;
+	read_again(p, b->held + b->again, b->n - b->again);
+	if (result == BLOCK_CALLS)
+		return give_calls(p);
+	size_t n_blanks = 0; /* at its end, before what may be the next block */
+	while (n_blanks < MAX_BLANKS && n_blanks < b->again && is_blank(b->held[b->again - 1 - n_blanks]))
+		n_blanks++;
+	if (!put_plain(p, b->held, b->again - n_blanks))
+		return false;
+	memcpy(p->blanks, b->held + b->again - n_blanks, n_blanks);
+	p->n_blanks = n_blanks;
+	return true;
+}
+
+static bool begin_block(PieceParser *p, const char *opener)
+{
+	p->mode = IN_BLOCK;
+	return tool_block_open(&p->block, p->format, p->tools, opener);
+}
+
+static bool read_block(PieceParser *p, char c)
+{
+	const BlockResult result = tool_block_push(&p->block, c);
+	return result == BLOCK_MORE || end_block(p, result);
+}
+
+static bool end_reasoning(PieceParser *p)
+{
+	p->mode = IN_TEXT;
+	p->n_blanks = 0;
+	p->may_think = false;
+	p->may_be_bare = p->drops_blanks = true;
+	return true;
+}
+
+static bool begin_reasoning(PieceParser *p)
+{
+	p->mode = IN_REASONING;
+	p->n_blanks = 0;
+	p->drops_blanks = true;
+	return true;
+}
+
+/* Markers that mean something here; NULL = none. */
+static const char *marker(const PieceParser *p, int i)
+{
+	if (i == 0)
+		return p->mode == IN_REASONING ? think_close : p->may_think ? think_open : NULL;
+	return p->mode == IN_TEXT && p->format && i <= TOOL_MAX_OPENERS ? p->format->openers[i - 1] : NULL;
+}
+
+/* May it begin a marker? *whole: it is one. */
+static bool is_marker(const PieceParser *p, const char *bytes, size_t n, const char **whole)
+{
+	*whole = NULL;
+	for (int i = 0; i <= TOOL_MAX_OPENERS; i++) {
+		const char *m = marker(p, i);
+		if (!m || strncmp(m, bytes, n) != 0)
+			continue;
+		*whole = m[n] ? NULL : m;
+		return true;
+	}
+	return false;
+}
+
+static bool read_plain(PieceParser *p, char c)
+{
+	const char *whole;
+	if (!p->n_partial && is_blank(c)) {
+		if (p->drops_blanks)
+			return true;
+		if (p->n_blanks == MAX_BLANKS && !put_plain(p, "", 0))
+			return false;
+		p->blanks[p->n_blanks++] = c;
+		return true;
+	}
+	if (!p->n_partial && p->may_be_bare && p->mode == IN_TEXT && p->format && p->format->is_bare &&
+		(c == '{' || c == '['))
+		return begin_block(p, "") && read_block(p, c);
+	p->partial[p->n_partial++] = c;
+	const size_t n = p->n_partial;
+	if (!is_marker(p, p->partial, n, &whole)) {
+		p->n_partial = 0;
+		read_again(p, p->partial + 1, n - 1);
+		return put_plain(p, p->partial, 1);
+	}
+	if (!whole)
+		return true;
+	p->n_partial = 0;
+	return whole == think_close ? end_reasoning(p)
+		: whole == think_open   ? begin_reasoning(p)
+								: begin_block(p, whole);
+}
+
+static bool read_byte(PieceParser *p, char c)
+{
+	bool good;
+	for (p->again[p->n_again++] = c; p->n_again > 0;) {
+		c = p->again[--p->n_again];
+		good = p->mode == IN_BLOCK ? read_block(p, c) : read_plain(p, c);
+		if (!good)
+			return false;
+	}
+	return true;
+}
+
+/* The interface ------------------------------------------------------------ */
 
 PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reasoning, bool begins_in_reasoning)
 {
-	(void)format, (void)tools, (void)has_reasoning, (void)begins_in_reasoning;
-	return calloc(1, sizeof(PieceParser));
+	PieceParser *p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	p->format = format;
+	p->tools = tools;
+	p->may_be_bare = true;
+	p->may_think = has_reasoning;
+	p->mode = IN_TEXT;
+	p->kind = PIECE_TEXT;
+	if (has_reasoning && begins_in_reasoning)
+		begin_reasoning(p);
+	return p;
+}
+
+static bool is_plain(const PieceParser *p)
+{
+	return p->mode == IN_TEXT && !p->format && !p->may_think && !p->drops_blanks && !p->n_partial && !p->n_blanks;
 }
 
 bool pieces_push(PieceParser *p, const char *bytes, size_t n, PieceSink sink, void *ctx)
 {
-	(void)p;
-	return n == 0 || sink(ctx, &(Piece){.kind = PIECE_TEXT, .bytes = bytes, .n = n});
+	p->sink = sink;
+	p->ctx = ctx;
+	for (size_t i = 0; i < n; i++) {
+		if (is_plain(p)) /* nothing is looked for any more */
+			return put(p, PIECE_TEXT, bytes + i, n - i) && give(p, false);
+		if (!read_byte(p, bytes[i]))
+			return false;
+	}
+	return give(p, false);
 }
 
 bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx)
 {
-	(void)p, (void)sink, (void)ctx;
-	return true;
+	p->sink = sink;
+	p->ctx = ctx;
+	if (p->mode == IN_BLOCK) {
+		const BlockResult result = tool_block_finish(&p->block);
+		const size_t again = p->block.again, n = p->block.n - again;
+		if (!end_block(p, result))
+			return false;
+		p->n_again = 0;
+		return put_plain(p, p->block.held + again, n) && give(p, true);
+	}
+	const bool is_reasoning = p->mode == IN_REASONING;
+	if (p->n_partial && !put_plain(p, p->partial, p->n_partial))
+		return false;
+	return (is_reasoning || put_plain(p, "", 0)) && give(p, true);
 }
 
-void pieces_close(PieceParser *p) { free(p); }
+void pieces_close(PieceParser *p)
+{
+	if (!p)
+		return;
+	tool_block_free(&p->block);
+	free(p->out);
+	free(p);
+}

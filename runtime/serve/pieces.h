@@ -1,7 +1,8 @@
 /* pieces.h - what the bytes of an answer are: reasoning, text, and calls of tools.
  *
- * The result does not depend on how the bytes are cut into pushes. A call is reported when it is whole and its
- * arguments are one valid JSON object, never before; what only looks like a call, or is cut off, is text.
+ * The result does not depend on how the bytes are cut into pushes. A call is reported when it is whole, its tool is one
+ * of the request and its arguments are one valid JSON object, never before; what only looks like a call, or is cut off,
+ * is text. Blanks around reasoning and around calls are not part of any piece.
  */
 #ifndef ATLAS_PIECES_H
 #define ATLAS_PIECES_H
@@ -25,13 +26,15 @@ typedef struct Piece { /* pointers live during the sink's call */
 
 typedef bool (*PieceSink)(void *ctx, const Piece *piece); /* false: stop, no memory */
 typedef struct PieceParser PieceParser;
-typedef struct ToolFormat ToolFormat; /* a row of the table of formats */
+typedef struct ToolFormat ToolFormat; /* a row of the table of formats (tool_formats.h) */
 
-/* format NULL: no calls are looked for. tools: the request's, as a list in the form of Chat Completions; types of XML
- * parameters are theirs. NULL: no memory. */
+/* format NULL: no calls are looked for. tools: the request's, as a list in the form of Chat Completions, which lives as
+ * long as the parser; types of parameters that are text are theirs. has_reasoning: an answer may begin with <think>;
+ * begins_in_reasoning: the prompt has written that already. NULL: no memory. */
 PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reasoning, bool begins_in_reasoning);
+/* False: no memory, or the sink returned false; then the parser can only be closed. */
 bool pieces_push(PieceParser *p, const char *bytes, size_t n, PieceSink sink, void *ctx);
 bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx); /* what was held back */
-void pieces_close(PieceParser *p);
+void pieces_close(PieceParser *p); /* NULL is fine */
 
 #endif

@@ -11,6 +11,8 @@ static bool too_long(const ApiLimits *limits, size_t n, const char *param, ApiEr
 	api_refuse(e, 400, param, "the prompt has %zu tokens: this model's maximum context length is %d tokens", n,
 		limits->info->max_context);
 	e->code = "context_length_exceeded";
+	e->n_tokens = n;
+	e->max_tokens = limits->info->max_context;
 	return false;
 }
 
@@ -130,7 +132,7 @@ static bool check_content(json_t *content, const char *at, ApiError *e)
 	return true;
 }
 
-static bool check_messages(json_t *messages, ApiError *e)
+static bool check_messages(const ApiLimits *limits, json_t *messages, ApiError *e)
 {
 	static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
 	if (!messages)
@@ -153,6 +155,8 @@ static bool check_messages(json_t *messages, ApiError *e)
 			strcat(at, ".role");
 			return api_refuse(e, 400, at, "%s: expected system, developer, user, assistant or tool", at);
 		}
+		if (!api_tools_of_message(limits, m, at, e))
+			return false;
 		strcat(at, ".content");
 		if (!check_content(api_get(m, "content"), at, e))
 			return false;
@@ -190,7 +194,9 @@ static json_t *conversation_of(json_t *request, ApiError *e)
 	json_t *kwargs = given ? json_copy(given) : json_object(), *o = json_object();
 	bool good = kwargs && o && (!effort || json_object_get(kwargs, "reasoning_effort") ||
 		json_object_set(kwargs, "reasoning_effort", effort) == 0);
+	json_t *tools = api_get(request, "tools");
 	good = good && json_object_set(o, "messages", api_get(request, "messages")) == 0 &&
+		(!tools || json_object_set(o, "tools", tools) == 0) &&
 		json_object_set_new(o, "add_generation_prompt", json_boolean(adds && !goes_on)) == 0 &&
 		json_object_set_new(o, "continue_final_message", json_boolean(goes_on)) == 0 &&
 		json_object_set_new(o, "shape_messages", json_true()) == 0 &&
@@ -201,6 +207,25 @@ static json_t *conversation_of(json_t *request, ApiError *e)
 	json_decref(o);
 	api_refuse(e, 500, NULL, "no memory");
 	return NULL;
+}
+
+/* Is the last that the template wrote <think>, with nothing but blanks after it? An answer that goes on in a message
+ * goes on in its reasoning if the message began that and did not end it. */
+static bool ends_in_reasoning(json_t *request, const char *text, size_t n, const AtlasSpan *spans, size_t n_spans)
+{
+	static const char opener[] = "<think>";
+	const size_t length = sizeof opener - 1;
+	json_t *messages = api_get(request, "messages");
+	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+	if (json_is_true(api_get(request, "continue_final_message"))) {
+		const char *said = json_string_value(json_object_get(last, "content"));
+		const char *begin = said ? strstr(said, opener) : NULL;
+		return begin && !strstr(begin, "</think>");
+	}
+	while (n && strchr(" \t\r\n", text[n - 1]))
+		n--;
+	return n >= length && memcmp(text + n - length, opener, length) == 0 && n_spans &&
+		spans[n_spans - 1].begin <= n - length && n <= spans[n_spans - 1].end;
 }
 
 /* Messages to token ids by the plan's own template: control tokens are those that the template wrote. */
@@ -232,6 +257,7 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	if (status != ATLAS_OK)
 		return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
 	atlas_chat_text(chat, &text, &n, &spans, &n_spans);
+	p->is_reasoning = limits->has_reasoning && ends_in_reasoning(request, text, n, spans, n_spans);
 	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e) &&
 		check_length(limits, (size_t)p->n, "messages", e);
 	atlas_chat_free(chat);
@@ -240,5 +266,5 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 
 bool api_prompt_of_chat(const ApiLimits *limits, json_t *request, ApiPrompt *prompt, ApiError *e)
 {
-	return check_messages(api_get(request, "messages"), e) && render_chat(limits, request, prompt, e);
+	return check_messages(limits, api_get(request, "messages"), e) && render_chat(limits, request, prompt, e);
 }

@@ -1,70 +1,69 @@
-/* request.c - bodies of Chat Completions and Completions (api.h).
+/* request.c - bodies of Chat Completions and Completions, and fields that other APIs have too (api.h, request.h).
  *
  * `known` is the list of all fields with what becomes of each. A field of kind REFUSED is accepted with the one value
  * that asks for nothing, and refused with its reason otherwise, so that nothing that would change an answer is dropped.
  */
-#include "runtime/serve/api.h"
+#include "runtime/serve/request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHAT = 1, COMPLETIONS = 2, BOTH = 3 };
 typedef enum Rule { HONOURED, IGNORED, REFUSED } Rule;
 
 static const struct Known {
 	const char *name;
-	int routes;
+	int apis;
 	Rule rule;
 	const char *nothing, *reason; /* of REFUSED: the value that asks for nothing, as JSON; "" = none */
 } known[] = {
-	{"model", BOTH, HONOURED, "", ""},
+	{"model", ALL, HONOURED, "", ""},
 	{"messages", CHAT, HONOURED, "", ""},
 	{"prompt", COMPLETIONS, HONOURED, "", ""},
 	{"echo", COMPLETIONS, HONOURED, "", ""},
 	{"max_tokens", BOTH, HONOURED, "", ""},
 	{"max_completion_tokens", CHAT, HONOURED, "", ""},
-	{"temperature", BOTH, HONOURED, "", ""},
-	{"top_p", BOTH, HONOURED, "", ""},
-	{"top_k", BOTH, HONOURED, "", ""},
-	{"min_p", BOTH, HONOURED, "", ""},
-	{"repetition_penalty", BOTH, HONOURED, "", ""},
-	{"presence_penalty", BOTH, HONOURED, "", ""},
-	{"frequency_penalty", BOTH, HONOURED, "", ""},
-	{"seed", BOTH, HONOURED, "", ""},
+	{"temperature", ALL, HONOURED, "", ""},
+	{"top_p", ALL, HONOURED, "", ""},
+	{"top_k", ALL, HONOURED, "", ""},
+	{"min_p", ALL, HONOURED, "", ""},
+	{"repetition_penalty", ALL, HONOURED, "", ""},
+	{"presence_penalty", ALL, HONOURED, "", ""},
+	{"frequency_penalty", ALL, HONOURED, "", ""},
+	{"seed", ALL, HONOURED, "", ""},
 	{"n", BOTH, HONOURED, "", ""},
 	{"stop", BOTH, HONOURED, "", ""},
 	{"include_stop_str_in_output", BOTH, HONOURED, "", ""},
 	{"logprobs", BOTH, HONOURED, "", ""},
 	{"top_logprobs", CHAT, HONOURED, "", ""},
-	{"stream", BOTH, HONOURED, "", ""},
+	{"stream", ALL, HONOURED, "", ""},
 	{"stream_options", BOTH, HONOURED, "", ""},
 	{"add_special_tokens", BOTH, HONOURED, "", ""},
 	{"add_generation_prompt", CHAT, HONOURED, "", ""},
 	{"continue_final_message", CHAT, HONOURED, "", ""},
 	{"chat_template_kwargs", CHAT, HONOURED, "", ""},
 	{"reasoning_effort", CHAT, HONOURED, "", ""},
-	{"cache_salt", BOTH, HONOURED, "", ""},
+	{"cache_salt", ALL, HONOURED, "", ""},
 	{"user", BOTH, IGNORED, "", ""},
-	{"metadata", BOTH, IGNORED, "", ""},
+	{"metadata", ALL, IGNORED, "", ""},
 	{"store", BOTH, IGNORED, "", ""},
-	{"service_tier", BOTH, IGNORED, "", ""},
+	{"service_tier", ALL, IGNORED, "", ""},
 	{"prompt_cache_key", BOTH, IGNORED, "", ""},
 	{"prompt_cache_retention", BOTH, IGNORED, "", ""},
 	{"safety_identifier", BOTH, IGNORED, "", ""},
 	{"verbosity", BOTH, IGNORED, "", ""},
 	{"prediction", BOTH, IGNORED, "", ""},
-	{"parallel_tool_calls", CHAT, IGNORED, "", ""}, /* without tools it says nothing */
+	{"parallel_tool_calls", CHAT, HONOURED, "", ""},
 	{"priority", BOTH, IGNORED, "", ""},
 	{"request_id", BOTH, IGNORED, "", ""},
-	{"logit_bias", BOTH, HONOURED, "", ""},
-	{"stop_token_ids", BOTH, HONOURED, "", ""},
-	{"min_tokens", BOTH, HONOURED, "", ""},
-	{"ignore_eos", BOTH, HONOURED, "", ""},
-	{"tools", CHAT, REFUSED, "[]", "this version calls no tools"},
-	{"tool_choice", CHAT, REFUSED, "\"none\"", "this version calls no tools"},
+	{"logit_bias", ALL, HONOURED, "", ""},
+	{"stop_token_ids", ALL, HONOURED, "", ""},
+	{"min_tokens", ALL, HONOURED, "", ""},
+	{"ignore_eos", ALL, HONOURED, "", ""},
+	{"tools", CHAT, HONOURED, "", ""},
+	{"tool_choice", CHAT, HONOURED, "", ""},
 	{"functions", CHAT, REFUSED, "[]", "functions gave way to tools"},
 	{"function_call", CHAT, REFUSED, "\"none\"", "functions gave way to tools"},
-	{"response_format", BOTH, REFUSED, "{\"type\": \"text\"}", "this version writes free text only"},
+	{"response_format", BOTH, HONOURED, "", ""},
 	{"structured_outputs", BOTH, REFUSED, "{}", "this version writes free text only"},
 	{"guided_json", BOTH, REFUSED, "", "this version writes free text only"},
 	{"guided_regex", BOTH, REFUSED, "", "this version writes free text only"},
@@ -89,6 +88,51 @@ static const struct Known {
 	{"skip_special_tokens", BOTH, REFUSED, "true", "control tokens give no text"},
 	{"spaces_between_special_tokens", BOTH, REFUSED, "true", "control tokens give no text"},
 	{"vllm_xargs", BOTH, REFUSED, "{}", "there are no such arguments"},
+	/* Responses */
+	{"input", RESPONSES, HONOURED, "", ""},
+	{"instructions", RESPONSES, HONOURED, "", ""},
+	{"max_output_tokens", RESPONSES, HONOURED, "", ""},
+	{"top_logprobs", RESPONSES, HONOURED, "", ""},
+	{"include", RESPONSES, HONOURED, "", ""},
+	{"text", RESPONSES, HONOURED, "", ""},
+	{"reasoning", RESPONSES, HONOURED, "", ""},
+	{"tools", RESPONSES, HONOURED, "", ""},
+	{"tool_choice", RESPONSES, HONOURED, "", ""},
+	{"parallel_tool_calls", RESPONSES, HONOURED, "", ""},
+	{"chat_template_kwargs", NEWER, HONOURED, "", ""},
+	{"stream_options", RESPONSES, IGNORED, "", ""},
+	{"max_tool_calls", RESPONSES, IGNORED, "", ""},
+	{"client_metadata", RESPONSES, IGNORED, "", ""},
+	{"store", RESPONSES, IGNORED, "", ""},
+	{"user", RESPONSES, IGNORED, "", ""},
+	{"prompt_cache_key", RESPONSES, IGNORED, "", ""},
+	{"prompt_cache_retention", RESPONSES, IGNORED, "", ""},
+	{"safety_identifier", RESPONSES, IGNORED, "", ""},
+	{"context_management", NEWER, IGNORED, "", ""},
+	{"truncation", RESPONSES, REFUSED, "\"disabled\"", "a prompt is read whole or refused"},
+	{"previous_response_id", RESPONSES, REFUSED, "", "no responses are stored: send the whole conversation"},
+	{"conversation", RESPONSES, REFUSED, "", "no conversations are stored: send the whole conversation"},
+	{"background", RESPONSES, REFUSED, "false", "answers are not kept for later"},
+	{"prompt", RESPONSES, REFUSED, "", "no prompts are stored"},
+	/* Messages */
+	{"messages", MESSAGES, HONOURED, "", ""},
+	{"system", MESSAGES, HONOURED, "", ""},
+	{"max_tokens", MESSAGES, HONOURED, "", ""},
+	{"stop_sequences", MESSAGES, HONOURED, "", ""},
+	{"thinking", MESSAGES, HONOURED, "", ""},
+	{"output_config", MESSAGES, HONOURED, "", ""},
+	{"tools", MESSAGES, HONOURED, "", ""},
+	{"tool_choice", MESSAGES, HONOURED, "", ""},
+	{"cache_control", MESSAGES, IGNORED, "", ""},
+	{"inference_geo", MESSAGES, IGNORED, "", ""},
+	{"diagnostics", MESSAGES, IGNORED, "", ""},
+	{"speed", MESSAGES, IGNORED, "", ""},
+	{"user_profile_id", MESSAGES, IGNORED, "", ""},
+	{"workspace_id", MESSAGES, IGNORED, "", ""},
+	{"betas", MESSAGES, IGNORED, "", ""},
+	{"output_format", MESSAGES, REFUSED, "{\"type\": \"text\"}", "this version writes free text only"},
+	{"container", MESSAGES, REFUSED, "", "the server runs no code"},
+	{"mcp_servers", MESSAGES, REFUSED, "[]", "the server calls no other servers"},
 };
 enum { N_KNOWN = sizeof known / sizeof known[0] };
 
@@ -109,17 +153,23 @@ static bool asks_nothing(json_t *value, const char *nothing)
 	return same;
 }
 
-static bool check_names(json_t *object, int route, ApiRequest *r, ApiError *e)
+void request_ignore(ApiRequest *r, const char *name)
+{
+	if (r->n_unknown < API_MAX_UNKNOWN)
+		snprintf(r->unknown[r->n_unknown++], API_NAME_BYTES, "%s", name);
+}
+
+static bool check_names(json_t *object, int api, ApiRequest *r, ApiError *e)
 {
 	const char *name;
 	json_t *value;
 	json_object_foreach(object, name, value) {
 		const struct Known *k = NULL;
 		for (int i = 0; i < N_KNOWN && !k; i++)
-			if ((known[i].routes & route) && strcmp(known[i].name, name) == 0)
+			if ((known[i].apis & api) && strcmp(known[i].name, name) == 0)
 				k = &known[i];
-		if (!k && r->n_unknown < API_MAX_UNKNOWN)
-			snprintf(r->unknown[r->n_unknown++], API_NAME_BYTES, "%s", name);
+		if (!k)
+			request_ignore(r, name);
 		if (k && k->rule == REFUSED && !json_is_null(value) && !asks_nothing(value, k->nothing))
 			return api_refuse(e, 400, name, "%s: %s", name, k->reason);
 	}
@@ -166,32 +216,33 @@ static bool read_sampling(const ApiLimits *limits, json_t *o, AtlasSampling *s, 
 	return true;
 }
 
-static bool add_stop(ApiRequest *r, json_t *text, ApiError *e)
+static bool add_stop(ApiRequest *r, const char *name, json_t *text, ApiError *e)
 {
 	const size_t n = json_string_length(text);
 	if (!json_is_string(text))
-		return api_refuse(e, 400, "stop", "stop has %s: expected strings", api_kind(text));
+		return api_refuse(e, 400, name, "%s has %s: expected strings", name, api_kind(text));
 	if (n == 0 || n > ATLAS_MAX_STOP_BYTES)
-		return api_refuse(e, 400, "stop", "stop has a string of %zu bytes: expected 1 to %d", n, ATLAS_MAX_STOP_BYTES);
+		return api_refuse(
+			e, 400, name, "%s has a string of %zu bytes: expected 1 to %d", name, n, ATLAS_MAX_STOP_BYTES);
 	r->stop_bytes[r->n_stops] = n;
 	r->stops[r->n_stops] = strdup(json_string_value(text));
 	return r->stops[r->n_stops++] ? true : api_refuse(e, 500, NULL, "no memory");
 }
 
-static bool read_stops(json_t *o, ApiRequest *r, ApiError *e)
+bool request_stops(json_t *o, const char *name, ApiRequest *r, ApiError *e)
 {
-	json_t *stop = api_get(o, "stop");
+	json_t *stop = api_get(o, name);
 	if (!stop)
 		return true;
 	if (json_is_string(stop))
-		return add_stop(r, stop, e);
+		return add_stop(r, name, stop, e);
 	if (!json_is_array(stop))
-		return api_refuse(e, 400, "stop", "stop is %s: expected a string or a list of strings", api_kind(stop));
+		return api_refuse(e, 400, name, "%s is %s: expected a string or a list of strings", name, api_kind(stop));
 	if (json_array_size(stop) > ATLAS_MAX_STOPS)
 		return api_refuse(
-			e, 400, "stop", "stop has %zu strings: expected at most %d", json_array_size(stop), ATLAS_MAX_STOPS);
+			e, 400, name, "%s has %zu strings: expected at most %d", name, json_array_size(stop), ATLAS_MAX_STOPS);
 	for (size_t i = 0; i < json_array_size(stop); i++)
-		if (!add_stop(r, json_array_get(stop, i), e))
+		if (!add_stop(r, name, json_array_get(stop, i), e))
 			return false;
 	return true;
 }
@@ -282,29 +333,36 @@ static bool read_stream(json_t *o, ApiRequest *r, ApiError *e)
 	return true;
 }
 
-static int own_limit(const ApiLimits *limits)
+int request_own_limit(const ApiLimits *limits)
 {
 	return limits->info->max_new_tokens > 0 ? limits->info->max_new_tokens : limits->info->max_context;
 }
 
-/* max_new: the default of the API; `name`: its field, and `newer`, which counts where both are given (NULL: none). */
-static bool read_limits(const ApiLimits *limits, json_t *o, int64_t max_new, const char *name, const char *newer,
+static int least(int64_t n, int most) { return n < most ? (int)n : most; }
+
+bool request_limit(const ApiLimits *limits, json_t *o, int64_t max_new, const char *name, const char *newer,
 	ApiRequest *r, ApiError *e)
 {
-	int64_t min_new = 0, n = 1;
+	int64_t min_new = 0;
 	/* An echo of a prompt with its log probabilities is an answer too. */
 	if (!api_integer(o, name, r->echo && r->logprobs ? 0 : 1, 1 << 30, &max_new, e) ||
 		(newer && !api_integer(o, newer, 1, 1 << 30, &max_new, e)) ||
-		!api_integer(o, "min_tokens", 0, 1 << 30, &min_new, e) || !api_integer(o, "n", 1, limits->info->slots, &n, e) ||
-		!api_bool(o, "ignore_eos", &r->ignore_stops, e))
+		!api_integer(o, "min_tokens", 0, 1 << 30, &min_new, e))
 		return false;
 	if (min_new > max_new)
 		return api_refuse(e, 400, "min_tokens", "min_tokens is %lld: expected at most the %lld tokens of the answer",
 			(long long)min_new, (long long)max_new);
-	r->min_new = min_new < limits->info->max_context ? (int)min_new : limits->info->max_context;
-	r->max_new = max_new < limits->info->max_context ? (int)max_new : limits->info->max_context;
-	r->n = (int)n;
+	r->min_new = least(min_new, limits->info->max_context);
+	r->max_new = least(max_new, limits->info->max_context);
 	return true;
+}
+
+bool request_format(json_t *format, const char *param, ApiRequest *r, ApiError *e)
+{
+	const char *type = json_string_value(json_object_get(format, "type"));
+	(void)r;
+	return !format || (type && strcmp(type, "text") == 0) ||
+		api_refuse(e, 400, param, "%s: this version writes free text only", param);
 }
 
 /* A string, a list of strings, a list of ids, a list of lists of ids. */
@@ -361,30 +419,51 @@ static bool read_salt(json_t *o, ApiRequest *r, ApiError *e)
 	return !salt || r->cache_salt || api_refuse(e, 500, NULL, "no memory");
 }
 
-/* What both APIs have before what differs. */
-static bool read_common(const ApiLimits *limits, json_t *o, int route, ApiRequest *r, ApiError *e)
+/* Clients of Anthropic's API ask for several models by name, and end when one is missing. */
+static bool is_claude(json_t *o)
 {
-	return check_names(o, route, r, e) && api_check_model(limits, o, e) && read_sampling(limits, o, &r->sampling, e) &&
-		read_stops(o, r, e) && read_stop_tokens(limits, o, r, e) && read_bias(limits, o, r, e) &&
-		read_salt(o, r, e) &&
-		api_bool(o, "include_stop_str_in_output", &r->include_stop, e);
+	const char *name = json_string_value(json_object_get(o, "model"));
+	return name && strncmp(name, "claude-", 7) == 0;
+}
+
+bool request_common(const ApiLimits *limits, json_t *o, int api, ApiRequest *r, ApiError *e)
+{
+	r->n = 1;
+	return check_names(o, api, r, e) && ((api == MESSAGES && is_claude(o)) || api_check_model(limits, o, e)) &&
+		read_sampling(limits, o, &r->sampling, e) && read_stop_tokens(limits, o, r, e) &&
+		read_bias(limits, o, r, e) && read_salt(o, r, e) && api_bool(o, "ignore_eos", &r->ignore_stops, e);
+}
+
+/* What OpenAI's older APIs have before what differs. */
+static bool read_older(const ApiLimits *limits, json_t *o, int api, ApiRequest *r, ApiError *e)
+{
+	int64_t n = 1;
+	if (!request_common(limits, o, api, r, e) || !request_stops(o, "stop", r, e) ||
+		!api_bool(o, "include_stop_str_in_output", &r->include_stop, e) ||
+		!api_integer(o, "n", 1, limits->info->slots, &n, e) ||
+		!request_format(api_get(o, "response_format"), "response_format", r, e))
+		return false;
+	r->n = (int)n;
+	return true;
 }
 
 bool api_read_completions(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
-	return read_common(limits, o, COMPLETIONS, r, e) && read_text_logprobs(o, r, e) && read_stream(o, r, e) &&
-		api_bool(o, "echo", &r->echo, e) && read_limits(limits, o, 16, "max_tokens", NULL, r, e) &&
+	return read_older(limits, o, COMPLETIONS, r, e) && read_text_logprobs(o, r, e) && read_stream(o, r, e) &&
+		api_bool(o, "echo", &r->echo, e) && request_limit(limits, o, 16, "max_tokens", NULL, r, e) &&
 		read_prompts(limits, o, r, e);
 }
 
 bool api_read_chat(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
-	if (!read_common(limits, o, CHAT, r, e) || !read_chat_logprobs(o, r, e) || !read_stream(o, r, e) ||
-		!read_limits(limits, o, own_limit(limits), "max_tokens", "max_completion_tokens", r, e))
+	if (!read_older(limits, o, CHAT, r, e) || !read_chat_logprobs(o, r, e) || !read_stream(o, r, e) ||
+		!request_limit(limits, o, request_own_limit(limits), "max_tokens", "max_completion_tokens", r, e))
 		return false;
 	r->prompts = calloc(1, sizeof *r->prompts);
 	r->n_prompts = r->prompts != NULL;
-	return r->prompts ? api_prompt_of_chat(limits, o, r->prompts, e) : api_refuse(e, 500, NULL, "no memory");
+	if (!r->prompts)
+		return api_refuse(e, 500, NULL, "no memory");
+	return api_read_tools(limits, o, r, e) && api_prompt_of_chat(limits, o, r->prompts, e);
 }
 
 bool api_read_request(const ApiLimits *limits, ApiReader *read, const char *body, size_t n, ApiRequest *r, ApiError *e)
@@ -407,6 +486,8 @@ void api_request_free(ApiRequest *r)
 		free(r->prompts[i].text);
 	}
 	json_decref(r->tools);
+	json_decref(r->custom_tools);
+	free(r->repeated);
 	free(r->prompts);
 	free(r->bias);
 	free(r->cache_salt);

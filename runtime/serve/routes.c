@@ -1,6 +1,7 @@
 /* routes.c - which request goes where, and who may make it (server.h). */
 #include "runtime/serve/server.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void models(Server *s, Conn *conn, HttpReader *r) { about_models(s, conn, r, NULL); }
@@ -22,9 +23,12 @@ static const struct Route {
 	{"GET", "/ready", true, about_ready, NULL},
 	{"GET", "/", true, about_page, NULL},
 	{"POST", "/v1/embeddings", false, NULL, "a plan of a language model computes no embeddings"},
-	{"POST", "/v1/responses", false, NULL, "this version has no Responses: use /v1/chat/completions"},
-	{"POST", "/v1/messages", false, NULL, "this version has no Messages: use /v1/chat/completions"},
+	{"POST", "/v1/responses", false, generation_start, NULL},
+	{"POST", "/v1/messages", false, generation_start, NULL},
+	{"POST", "/v1/messages/count_tokens", false, tokens_count, NULL},
 };
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+static_assert((int)N_ROUTES <= (int)METRICS_ROUTES, "each route has a row in the metrics");
 static const char one_model[] = "/v1/models/";
 
 /* What a browser asks before it sends a request of another origin. */
@@ -34,7 +38,8 @@ static void preflight(Server *s, Conn *conn, HttpReader *r)
 	log_request(s, "-", "OPTIONS", 204, seconds_now(), "");
 	snprintf(fields, sizeof fields, "Access-Control-Allow-Origin: %.200s\r\nVary: Origin\r\n"
 		"Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Max-Age: 600\r\n"
-		"Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n", s->options->origin);
+		"Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id, "
+		"anthropic-version, anthropic-beta\r\n", s->options->origin);
 	(void)r;
 	conn_answer(conn, 204, "text/plain", fields, "", 0);
 }
@@ -59,13 +64,19 @@ static void not_found(Server *s, Conn *conn, HttpReader *r, const struct Route *
 	answer_error_now(s, conn, r, &e);
 }
 
+void route_names(Metrics *m)
+{
+	for (m->n_routes = 0; m->n_routes < N_ROUTES; m->n_routes++)
+		m->routes[m->n_routes] = routes[m->n_routes].path;
+}
+
 void route_request(void *server, Conn *conn, HttpReader *r)
 {
 	Server *s = server;
 	const HttpRequest *q = &r->request;
 	const struct Route *route = NULL, *other = NULL;
 	ApiError e;
-	for (size_t i = 0; i < sizeof routes / sizeof routes[0] && !route; i++)
+	for (int i = 0; i < N_ROUTES && !route; i++)
 		if (strcmp(q->path, routes[i].path) == 0) {
 			other = &routes[i];
 			if (is_method(q->method, other->method))

@@ -19,15 +19,17 @@ typedef struct ServeOptions { /* all texts live until serve_run returns */
 	const AtlasPlan *plan;
 	const char *host, *port;      /* of TCP */
 	const char *socket_path;      /* a Unix socket instead; NULL = TCP */
+	const char *takeover_path;    /* of the Unix socket at which listening sockets are taken and offered; NULL = none */
 	const char *names[SERVE_MAX_NAMES]; int n_names; /* of the model, at least one */
 	const char *key_file;         /* NULL = no keys */
 	const char *hosts[SERVE_MAX_NAMES]; int n_hosts; /* that Host may name besides this machine's loopback */
 	const char *origin;           /* NULL = none */
+	const char *tool_format;      /* of tool_formats.h, or "none"; NULL = that of the chat template */
 	const char *certificate; /* what /v1/plan says of PLAN.cert: "" = it holds, else why not; NULL = there is none */
 	const char *receipt_sha256;   /* 64 digits; NULL = none */
 	int max_queue, max_connections, n_workers;
 	int64_t max_body, max_pending; /* bytes: of a request, and of a stream that its peer has not taken */
-	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s;
+	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s, ping_s;
 	ServeLog log;
 	int (*open_session)(void *ctx, AtlasSession **session); /* in the engine's thread; 0 or an exit code, printed */
 	void *open_ctx;

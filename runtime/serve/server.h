@@ -10,6 +10,7 @@
 #include "runtime/serve/net.h"
 #include "runtime/serve/out.h"
 #include "runtime/serve/serve.h"
+#include "runtime/serve/takeover.h"
 #include "runtime/serve/workers.h"
 
 enum {
@@ -21,7 +22,11 @@ enum {
 typedef struct Server Server;
 typedef struct Call Call;
 
-typedef enum ServerState { LOADING, READY, DRAINING } ServerState;
+typedef enum ServerState {
+	LOADING, READY,
+	DRAINING, /* refuses requests, ends what it has, in drain_s */
+	REPLACED  /* another server has its sockets: answers what still comes, and ends when all connections have */
+} ServerState;
 
 struct Server { /* the loop's thread alone, but for options, info, limits, which do not change */
 	const ServeOptions *options;
@@ -33,6 +38,9 @@ struct Server { /* the loop's thread alone, but for options, info, limits, which
 	Out log;
 	struct event_base *base;
 	Net *net;
+	Taken taken;          /* while LOADING: from the server whose place it takes */
+	struct event *before; /* that server's end; NULL: there is none */
+	Offer *offer;         /* to the next server; NULL = none */
 	Mail *mail;
 	Workers *workers;
 	Engine *engine;
@@ -77,6 +85,9 @@ void call_answer_error(Call *c);
 void call_free(Call *c);
 /* An answer that needs no Call: of routes that the loop answers itself, and of refusals before one. */
 void answer_now(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const void *body, size_t n);
+/* more: header fields besides, each with its CR LF. */
+void answer_with(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
+	const void *body, size_t n);
 void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError *e);
 /* A line about a request that ended. `more`: further members of the JSON object, each begun by a comma. */
 void log_request(Server *s, const char *id, const char *route, int status, double began, const char *more);
@@ -84,6 +95,7 @@ void log_event(Server *s, const char *event, const char *text);
 
 /* routes.c ------------------------------------------------------------ */
 
+void route_names(Metrics *m); /* fills its routes */
 void route_request(void *server, Conn *conn, HttpReader *r); /* NetOptions.request */
 
 /* generation.c ------------------------------------------------------------ */
@@ -92,6 +104,7 @@ void generation_start(Server *s, Conn *conn, HttpReader *r); /* at the path of a
 void generation_batch(Job *job);             /* EngineOptions.batch */
 void generation_cancel(Call *c, Cancelled why); /* whatever it is waiting for; its peer gets an error */
 bool call_is_generation(const Call *c);
+void generation_ping(Call *c, double now); /* a stream that has been silent for a while says so, where its API can */
 double generation_waits_since(const Call *c); /* 0: all of it has a slot, or it has not been submitted */
 
 /* about.c: answers of the loop ------------------------------------------------------------ */
@@ -103,6 +116,7 @@ void about_health(Server *s, Conn *conn, HttpReader *r);
 void about_ready(Server *s, Conn *conn, HttpReader *r);
 void about_metrics(Server *s, Conn *conn, HttpReader *r);
 /* tokens.c: answers of a worker */
+void tokens_count(Server *s, Conn *conn, HttpReader *r);
 void tokens_encode(Server *s, Conn *conn, HttpReader *r);
 void tokens_decode(Server *s, Conn *conn, HttpReader *r);
 

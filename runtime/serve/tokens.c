@@ -1,4 +1,4 @@
-/* tokens.c - POST /tokenize and /detokenize, in the shapes that vLLM gave them (server.h). */
+/* tokens.c - POST /tokenize and /detokenize, in the shapes that vLLM gave them, and counts of Messages (server.h). */
 #include "artifacts/json_put.h"
 #include "runtime/serve/server.h"
 
@@ -29,8 +29,12 @@ static bool encode(Call *c, json_t *o, ApiPrompt *p)
 		return false;
 	if (json_is_true(api_get(o, "return_token_strs")))
 		return api_refuse(e, 400, "return_token_strs", "return_token_strs: /detokenize gives the text of ids");
-	if (api_get(o, "messages"))
-		return api_prompt_of_chat(&c->s->limits, o, p, e);
+	if (api_get(o, "messages")) {
+		ApiRequest r = {0};
+		const bool good = api_read_tools(&c->s->limits, o, &r, e) && api_prompt_of_chat(&c->s->limits, o, p, e);
+		api_request_free(&r);
+		return good;
+	}
 	if (!text)
 		return api_refuse(e, 400, "prompt", "prompt is missing");
 	return api_encode(&c->s->limits, text, json_string_length(json_object_get(o, "prompt")),
@@ -73,6 +77,20 @@ static void work(Call *c, bool encodes)
 	free(p.text);
 }
 
+/* What the request would send, counted. */
+static void work_count(Job *job)
+{
+	Call *c = (Call *)job;
+	ApiRequest r;
+	const bool good = api_read_request(&c->s->limits, api_read_count, c->body, c->n_body, &r, &c->error);
+	FILE *out = good ? open_memstream(&c->text, &c->n_text) : NULL;
+	if (out)
+		fprintf(out, "{\"input_tokens\":%d}", r.prompts[0].n);
+	if (good && (!out || fclose(out) != 0))
+		api_refuse(&c->error, 500, NULL, "no memory");
+	api_request_free(&r);
+}
+
 static void work_encode(Job *job) { work((Call *)job, true); }
 static void work_decode(Job *job) { work((Call *)job, false); }
 
@@ -97,5 +115,6 @@ static void start(Server *s, Conn *conn, HttpReader *r, void (*work_of)(Job *))
 	workers_add(s->workers, &c->job);
 }
 
+void tokens_count(Server *s, Conn *conn, HttpReader *r) { start(s, conn, r, work_count); }
 void tokens_encode(Server *s, Conn *conn, HttpReader *r) { start(s, conn, r, work_encode); }
 void tokens_decode(Server *s, Conn *conn, HttpReader *r) { start(s, conn, r, work_decode); }

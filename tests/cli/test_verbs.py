@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -340,3 +341,31 @@ def test_a_plan_of_an_older_format(atlas, tmp_path, words):
         in run.stderr
     )
     assert OLD.read_bytes() == before
+
+
+# every bucket -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("speculate", ["off", "ngram"])
+def test_every_bucket_is_run(atlas, plan_of, build_dir, tmp_path, speculate):
+    """atlas receipt and memory run a step of each bucket that the session has: with drafts those that verify, of each
+    rung and of one row, by their slots and rows. On the fake driver, which counts as the card does."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 4\nmax_context = 256\n[phases]\nprefill = [64, 128]\ndecode = [2, 4]\n"
+        '[speculate]\ndrafter = "ngram"\nladder = [[2, 4], [4, 2]]\n'
+    )
+    plan = plan_of("llama-trained", "--model", toml, "--target", "sm_90a")
+    fake = os.environ | {"LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}
+    answers = {
+        "off": [("decode", 2, 0), ("decode", 4, 0)],
+        "ngram": [("verify", 2, 1), ("verify", 4, 1), ("verify", 8, 2), ("verify", 8, 4)],
+    }[speculate]
+    run = atlas("memory", plan, "--json", "--speculate", speculate, env=fake)
+    assert run.returncode == 0, run.stderr
+    told = [(b["phase"], b["rows"], b["each"]) for b in json.loads(run.stdout)["measured"]["buckets"]]
+    assert sorted(told) == sorted([("opened", 0, 0), ("prefill", 64, 0), ("prefill", 128, 0), *answers])
+    run = atlas("receipt", plan, "--json", "--speculate", speculate, env=fake)
+    assert run.returncode == 0, run.stderr
+    ran = [(p["phase"], p["rows"], p["each"]) for p in json.loads(run.stdout)["phases"] if p["steps"]]
+    assert sorted(ran) == sorted([("acquire", 0, 0), ("prefill", 64, 0), ("prefill", 128, 0), *answers])

@@ -6,7 +6,6 @@ put in order first.
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -130,11 +129,10 @@ def test_rows_of_an_answer_queue_up(build_dir, tmp_path, recipe, target, queue_u
         if kind == "decode":
             most = 256 if queue_up else 64
             assert [name for name, _ in ops][-3:] == AS_THEY_COME if rows <= most else "group_rows" in dict(ops)
-    for text in re.split(r"(?m)^phase ", done.stdout)[1:]:
-        head = re.match(r"\S+ (\w+) rows (\d+)", text)
-        if not head or head[1] != "decode":
+    for (kind, rows), found in launches(done.stdout).items():
+        if kind != "decode":
             continue
-        used, rows = set(re.findall(r"^      (\w+)_experts_\w+  grid", text, re.M)), int(head[2])
+        used = {x.kernel.split("_experts_")[0] for x in found if "_experts_" in x.kernel}
         can_queue = recipe in ("moe-fp8", "moe-fp8-shared")
         if rows <= 8:
             assert used == {"stream"}

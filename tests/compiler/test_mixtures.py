@@ -14,6 +14,7 @@ import random
 import sys
 
 import pytest
+from atlasc_texts import launches
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mkckpt"))
 import mkckpt  # noqa: E402
@@ -62,6 +63,33 @@ def test_random_formats(atlasc, tmp_path, seed):
         has_kernels(atlasc, tmp_path, folder, ROWS_OF_CODES, target)
         has_kernels(atlasc, tmp_path, folder, ALONE, target)
     has_kernels(atlasc, tmp_path, folder, NATIVE, "sm_120a")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("block", [(32, 32), (64, 64), (64, 128), (128, 64), (128, 128), (256, 256), (1, 128)])
+def test_blocks_of_any_size(atlasc, repo, tmp_path, block, target):
+    """FP8 in blocks that no product of codes by codes and no tile takes."""
+    config = json.loads((repo / "tests/gpu/shapes/llama-3.1-8b.json").read_text())
+    config |= {
+        "num_hidden_layers": 1,
+        "quantization_config": {
+            "quant_method": "fp8",
+            "activation_scheme": "dynamic",
+            "weight_block_size": list(block),
+            "modules_to_not_convert": ["lm_head"],
+        },
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    buckets = "[runtime]\nslots = 64\nmax_context = 512\n[phases]\nprefill = [16, 128]\ndecode = [1, 16, 32, 64]\n"
+    for text in (buckets, buckets + ROWS_OF_CODES):
+        has_kernels(atlasc, tmp_path, file, text, target)
+        if block != (128, 128):
+            toml = tmp_path / "MODEL.toml"
+            shown = "--random-weights --dry-run -q --stop-after pick-kernels -d k".split()
+            dump = atlasc(file, "--model", toml, "--target", target, *shown).stdout
+            of_layer = {x.op for found in launches(dump).values() for x in found if x.layer == 0}
+            assert "norm_rows" not in of_layer and "norm_linear" in of_layer, of_layer
 
 
 @pytest.mark.parametrize("shape", ["llama-3.1-8b", "olmo-2-7b"])

@@ -44,13 +44,13 @@ FORMATS = {
 
 @pytest.fixture
 def picks(atlasc, tmp_path):
-    def run(quant, target="sm_90a", lines="", **changes):
+    def run(quant, target="sm_90a", lines="", toml=TOML, **changes):
         """{(phase, rows): launches of layer 0}"""
         config = json.loads((SHAPES / "llama-3.1-8b.json").read_text())
         left_out = "modules_to_not_convert" if quant["quant_method"] == "awq" else "ignore"
         config |= {"num_hidden_layers": 1, "quantization_config": {**quant, left_out: ["lm_head"]}} | changes
         (tmp_path / "config.json").write_text(json.dumps(config))
-        (tmp_path / "it.toml").write_text(TOML + lines)
+        (tmp_path / "it.toml").write_text(toml + lines)
         done = atlasc(
             "config.json",
             "--random-weights",
@@ -83,6 +83,19 @@ def test_long_prompts_take_them(picks, quant):
         else:
             taken = {"wgmma_codes_residual"} if rows == 64 else set()  # no norm keeps it from tiles
             assert "norm_rows" not in names and set(WIDE.values()) & set(names.values()) == taken
+
+
+@pytest.mark.parametrize("quant", FORMATS.values(), ids=FORMATS)
+def test_answers_take_them_from_33_rows_on(picks, quant):
+    """A step of up to 32 rows takes them as they come, with the norm inside; one more has tiles, whose rows are written
+    first."""
+    toml = "[runtime]\nslots = 33\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [1, 17, 25, 32, 33]\n"
+    for (kind, rows), ops in picks(quant, toml=toml).items():
+        if kind != "decode":
+            continue
+        names = {x.op: x.kernel for x in ops}
+        assert ("norm_rows" in names) == (rows > 32), (rows, names)
+        assert set(WIDE.values()) & set(names.values()) == (set(WIDE.values()) if rows > 32 else set()), (rows, names)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_120a"])

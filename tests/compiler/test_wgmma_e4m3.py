@@ -11,6 +11,7 @@ import re
 import subprocess
 
 import pytest
+from atlasc_texts import launches
 
 DISASSEMBLER = next(f.locate() for f in importlib.metadata.files("nvidia-cuda-nvdisasm") if f.name == "nvdisasm")
 SHAPES = pathlib.Path(__file__).resolve().parents[1] / "gpu" / "shapes"
@@ -47,7 +48,7 @@ FORMATS = {
 @pytest.fixture
 def picks(atlasc, tmp_path):
     def run(quant, target="sm_90a", lines=""):
-        """{(phase, rows): [(op, template, constants) of layer 0]}"""
+        """{(phase, rows): launches of layer 0}"""
         config = json.loads((SHAPES / "llama-3.1-8b.json").read_text())
         left_out = "modules_to_not_convert" if quant["quant_method"] == "fp8" else "ignore"
         config |= {"num_hidden_layers": 1, "quantization_config": {**quant, left_out: ["lm_head"]}}
@@ -56,23 +57,13 @@ def picks(atlasc, tmp_path):
         words = "config.json --random-weights --model it.toml --tuning none --dry-run --stop-after pick-kernels -d k"
         done = atlasc(*words.split(), "--target", target, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        phases, op = {}, None
-        for line in done.stdout.splitlines():
-            if head := re.match(r"phase\s+\S+ (\w+)(?: rows (\d+))?", line):
-                ops = phases[head[1], int(head[2] or 0)] = []
-            elif found := re.match(r" +(-?\d+) +(\w+) +\w+=", line):
-                op = found[2] if found[1] == "0" else None
-            elif op and (kernel := re.match(r" +(\w+) +grid ", line)):
-                ops.append([op, kernel[1], ""])
-            elif op and ops and "=" in line:
-                ops[-1][2] = line.strip()
-        return phases
+        return {key: [x for x in found if x.layer == 0] for key, found in launches(done.stdout).items()}
 
     return run
 
 
 def constants(ops, template):
-    return dict(pair.split("=") for pair in next(text for _, kernel, text in ops if kernel == template).split())
+    return next(x.constants for x in ops if x.kernel == template)
 
 
 @pytest.mark.parametrize("quant", FORMATS.values(), ids=FORMATS)
@@ -81,14 +72,14 @@ def test_many_rows_take_them(picks, quant):
     phases = picks(quant)
     for rows in (1, 8, 16, 32, 64, 128, 256):
         ops = phases["decode", rows]
-        names = {op: kernel for op, kernel, _ in ops}
+        names = {x.op: x.kernel for x in ops}
         if rows > 16:
-            assert [op for op, *_ in ops].count("norm_rows") == 2
+            assert [x.op for x in ops].count("norm_rows") == 2
             assert {op: names[op] for op in WIDE} == WIDE
         else:
             assert {"norm_linear", "norm_swiglu"} <= set(names)
             assert "norm_rows" not in names and set(names) & {"linear_rows", "linear_swiglu"} == set()
-    assert not set(WIDE.values()) & {kernel for _, kernel, _ in phases["decode", 8]}
+    assert not set(WIDE.values()) & {x.kernel for x in phases["decode", 8]}
 
 
 @pytest.mark.parametrize("target", ["sm_89", "sm_120a"])
@@ -96,13 +87,13 @@ def test_other_architectures_do_not(picks, target):
     phases = picks(FORMATS["blocks"], target)
     assert phases["decode", 64]
     for ops in phases.values():
-        assert not any(kernel.startswith("wgmma") for _, kernel, _ in ops)
+        assert not any(x.kernel.startswith("wgmma") for x in ops)
 
 
 def test_rows_of_codes_go_before(picks):
     ops = picks(FORMATS["blocks"], lines="[numerics]\nfp8_rows = 64\n")["decode", 64]
-    assert {kernel for _, kernel, _ in ops} & set(WIDE.values()) == set()
-    assert "norm_rows_fp8" in {op for op, *_ in ops}
+    assert {x.kernel for x in ops} & set(WIDE.values()) == set()
+    assert "norm_rows_fp8" in {x.op for x in ops}
 
 
 def test_few_tiles_divide_their_columns(picks):

@@ -278,11 +278,12 @@ static void run_seed(Run *r, uint64_t seed, int rounds, long *differed, long *to
 		hash_answer(r, &r->texts[i].alone);
 	}
 	session_max_gap(r->session, r->max_gap, 0);
-	session_mix(r->session, r->mixes);
+	AtlasError error;
+	need(session_mix(r->session, r->mixes ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error) == ATLAS_OK, error.text);
 	for (int i = 0; i < rounds; i++)
 		round_of_all(r);
 	session_max_gap(r->session, 0, 0);
-	session_mix(r->session, false);
+	session_mix(r->session, ATLAS_MIXED_OFF, &error);
 	for (int i = 0; i < r->n; i++) {
 		*differed += r->texts[i].differed;
 		*tokens_differed += r->texts[i].tokens_differed;

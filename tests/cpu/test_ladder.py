@@ -227,6 +227,14 @@ def test_prescribed_acceptance(plan_with, atlas, tmp_path):
             "A0304]: speculate.ladder and speculate.rows (",
         ),
         (TRAINED.name, 'drafter = "eagle"', "2:11", 'A0303]: speculate.drafter = "eagle": expected "mtp" or "ngram"'),
+        ("llama", 'drafter = "eagle"', "2:11", 'A0303]: speculate.drafter = "eagle": expected "mtp" or "ngram"'),
+        ("llama", "drafter = 3", "2:11", "A0303]: speculate.drafter = 3: expected a string"),
+        (
+            TRAINED.name,
+            'drafter = "n-gram"\nngram = [2, 3]',
+            "2:11",
+            'A0303]: speculate.drafter = "n-gram": expected "mtp" or "ngram"',
+        ),
         (
             "llama",
             'drafter = "mtp"',
@@ -271,6 +279,7 @@ def test_options_that_cannot_be(atlasc, tmp_path, checkpoint, speculate, place, 
     toml.write_text(f"[speculate]\n{speculate}\n")
     run = atlasc(FIXTURES / checkpoint, "--target", "none", "--model", toml, "--dry-run")
     assert run.returncode == 4 and f"{toml}:{place}: error[{message}" in run.stderr, run.stderr
+    assert run.stderr.count("error[") == 1, run.stderr
 
 
 def test_the_defaults_ask_for_nothing(atlasc, tmp_path):
@@ -315,12 +324,22 @@ def test_rungs_beyond_the_slots_are_cut(plan_with, atlas):
     assert json.loads(atlas("info", plan, "--json").stdout)["ladder"] == [[2, 4], [4, 3]]
 
 
-def test_a_drafter_that_the_plan_has_not(plan_with, atlas):
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["run", "--tokens", "1,2", "--device", "cpu"],
+        ["bench", "--device", "cpu"],
+        ["serve", "--device", "cpu"],
+        ["receipt"],
+    ],
+)
+def test_a_drafter_that_the_plan_has_not(plan_with, atlas, verb):
+    """Every verb that opens a session takes the word as it is said."""
     for words, how, message in [
         (("llama-trained", NGRAM), "mtp", "speculate = mtp: the plan drafts by n-grams, as [speculate] drafter"),
         ((TRAINED.name, HEAD_LADDER), "ngram", "speculate = ngram: the plan has no steps for it; [speculate] drafter"),
     ]:
-        run = atlas("run", plan_with(*words), "--tokens", "1,2", "-n", 2, "--device", "cpu", "-q", "--speculate", how)
+        run = atlas(verb[0], plan_with(*words), *verb[1:], "--speculate", how, timeout=60)
         assert run.returncode == 4 and f"error[UNSUPPORTED]: {message}" in run.stderr, run.stderr
 
 

@@ -14,6 +14,8 @@
 #include "runtime/plan_handle.h"
 #include "runtime/serve/api.h"
 #include "runtime/serve/http_read.h"
+#include "runtime/serve/json_scan.h"
+#include "runtime/serve/tool_formats.h"
 #include "runtime/text/chat.h"
 #include "runtime/text/tokenizer.h"
 
@@ -506,17 +508,28 @@ static const AtlasPlan *small_plan(void)
 	return &plan;
 }
 
-/* A body of Completions, or of Chat Completions where its first byte is a blank. */
+static ApiReader *reader_of(uint8_t first)
+{
+	switch (first) {
+	case ' ': return api_read_chat;
+	case '\n': return api_read_messages;
+	case '\r': return api_read_count;
+	case '\t': return api_read_responses;
+	default: return api_read_completions;
+	}
+}
+
+/* A body of Completions; of another API where its first byte is a blank of some kind. */
 static bool run_request(const uint8_t *bytes, size_t n)
 {
 	static const char *const names[] = {"tiny"};
 	const AtlasPlanInfo info = {.vocab = 4, .max_context = 64, .slots = 4, .n_tokens = 4, .has_tokenizer = 1};
-	const ApiLimits limits = {.plan = small_plan(), .info = &info, .names = names, .n_names = 1};
+	const ApiLimits limits = {.plan = small_plan(), .info = &info, .names = names, .n_names = 1,
+		.tools = tool_format_named("hermes"), .has_reasoning = true, .has_short_ids = true};
 	ApiRequest r;
 	ApiError e = {0};
 	char *copy = exact_copy(bytes, n);
-	const bool read =
-		api_read_request(&limits, n && *bytes == ' ' ? api_read_chat : api_read_completions, copy, n, &r, &e);
+	const bool read = api_read_request(&limits, reader_of(n ? *bytes : '{'), copy, n, &r, &e);
 	if (read == (e.status != 0) || (!read && !e.message[0]))
 		bug("read %d, status %d, \"%s\"", read, e.status, e.message);
 	if (!read && e.status >= 500)
@@ -530,13 +543,91 @@ static bool run_request(const uint8_t *bytes, size_t n)
 	return read;
 }
 
+/* Answers ------------------------------------------------------------ */
+
+typedef struct Pieces { FILE *out; int last; bool has_more; } Pieces; /* has_more: than text as it was */
+
+static bool take_piece(void *ctx, const Piece *piece)
+{
+	Pieces *p = ctx;
+	if (!piece->n)
+		bug("a piece is empty");
+	p->has_more |= piece->kind != PIECE_TEXT;
+	if (piece->kind == PIECE_CALL) {
+		if (!json_scan_whole(piece->arguments, piece->n_arguments) || piece->arguments[0] != '{')
+			bug("arguments are no object: %.*s", (int)piece->n_arguments, piece->arguments);
+		fprintf(p->out, "\1%d %.*s(%.*s)", piece->call, (int)piece->n, piece->bytes, (int)piece->n_arguments,
+			piece->arguments);
+	} else {
+		if ((int)piece->kind != p->last)
+			fprintf(p->out, "\1%d", (int)piece->kind);
+		fwrite(piece->bytes, 1, piece->n, p->out);
+	}
+	p->last = piece->kind == PIECE_CALL ? -1 : (int)piece->kind;
+	return true;
+}
+
+/* The pieces as one text, of pushes that end where `cut` says so. free(). */
+static char *pieces_of(
+	int setting, const char *bytes, size_t n, size_t (*cut)(size_t at), size_t *n_text, bool *has_more)
+{
+	static const char *const formats[] = {"hermes", "qwen3_coder", "llama3_json", "mistral_calls"};
+	static const char tools_text[] = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":"
+		"[\"integer\",\"null\",\"object\"]},\"b\":{\"$ref\":\"#/properties/a\"}},"
+		"\"additionalProperties\":{\"type\":\"array\"}}}}]";
+	json_t *tools = json_loads(tools_text, 0, NULL);
+	char *text = NULL;
+	Pieces all = {open_memstream(&text, n_text), -1, false};
+	const ToolFormat *format = setting & 4 ? tool_format_named(formats[setting & 3]) : NULL;
+	PieceParser *p = pieces_open(format, tools, setting & 8, setting & 16);
+	bool good = tools && p && all.out;
+	for (size_t at = 0; good && at < n;) {
+		const size_t k = cut(at) < n - at ? cut(at) : n - at;
+		char *exact = exact_copy((const uint8_t *)bytes + at, k);
+		good = pieces_push(p, exact, k, take_piece, &all);
+		free(exact);
+		at += k;
+	}
+	if (!good || !pieces_finish(p, take_piece, &all) || fclose(all.out) != 0)
+		bug("no memory");
+	pieces_close(p);
+	json_decref(tools);
+	*has_more = all.has_more;
+	return text;
+}
+
+static size_t cut_nowhere(size_t at) { return SIZE_MAX - at; }
+static size_t cut_everywhere(size_t at) { return 1 + (at & 0); }
+static size_t cut_somewhere(size_t at) { return 1 + at * 2654435761u % 7; }
+
+/* An answer after a byte that sets the parser: cuts change nothing, and text without calls is what it was. */
+static bool run_pieces(const uint8_t *bytes, size_t n)
+{
+	size_t n_whole, n_each, n_some;
+	bool has_more;
+	if (!n)
+		return false;
+	const char *answer = (const char *)bytes + 1;
+	char *whole = pieces_of(*bytes, answer, n - 1, cut_nowhere, &n_whole, &has_more);
+	char *each = pieces_of(*bytes, answer, n - 1, cut_everywhere, &n_each, &has_more);
+	char *some = pieces_of(*bytes, answer, n - 1, cut_somewhere, &n_some, &has_more);
+	if (n_whole != n_each || n_whole != n_some || memcmp(whole, each, n_whole) || memcmp(whole, some, n_whole))
+		bug("the pieces depend on the cuts");
+	if (!has_more && !(*bytes & 8) && n > 1 && (n_whole != n + 1 || memcmp(whole + 2, answer, n - 1) != 0))
+		bug("the text is not what it was");
+	free(whole);
+	free(each);
+	free(some);
+	return has_more;
+}
+
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"family", run_family},
 	{"config", run_config}, {"safetensors", run_safetensors}, {"tokenizer", run_tokenizer},
 	{"tokenizer-config", run_tokenizer_config}, {"tokenizer-section", run_tokenizer_section},
 	{"chat-template", run_chat_template}, {"chat-program", run_chat_program}, {"chat-json", run_chat_json},
 	{"certificate", run_certificate}, {"json", run_json}, {"toml", run_toml}, {"http", run_http},
-	{"request", run_request},
+	{"request", run_request}, {"pieces", run_pieces},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 

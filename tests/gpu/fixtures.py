@@ -86,7 +86,7 @@ def answer(build, plan, ids, n, speculate):
 
 def drafts(build, plan, ids, plain, golden, noise, is_trained, many):
     """What the table says of an answer with drafts beside the one without, and whether that may be. Of many slots the
-    two have other kernels, and after a tie other texts."""
+    two have other kernels; where these have parted at a tie, so may longer texts."""
     verify_rows = json.loads(run(build / "atlas", "info", plan, "--json"))["verify_rows"]
     if not verify_rows:
         return "", True
@@ -98,7 +98,7 @@ def drafts(build, plan, ids, plain, golden, noise, is_trained, many):
     text = f"drafts: {same} of {len(plain)} as without, {told['accepted']} of {told['drafts']} accepted"
     if is_trained:
         longer = [answer(build, plan, ids, 150, how)[0] for how in ("off", "mtp")]
-        ok = ok and (many or longer[0] == longer[1])
+        ok = ok and (longer[0] == longer[1] or (many and same < len(plain)))
         text += f", 150 {'equal' if longer[0] == longer[1] else 'DIFFER'}"
     return text + "   ", ok
 

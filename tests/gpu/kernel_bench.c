@@ -41,10 +41,19 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define EXPERTS_FP8 " WT=e4m3 ST=bf16 SCALE=1 ROW_SCALE=0 BLOCK_N=128 BLOCK_K=128"
 #define EXPERTS_NVFP4 " WT=e2m1 ST=e4m3 SCALE=1 ROW_SCALE=1 BLOCK_N=1 BLOCK_K=16"
 #define NO_SHARED " SHARED=0 SHARED_SCALE=0 SHARED_ROW_SCALE=0"
-#define SHARED_FP8 " SWT=e4m3 SST=bf16 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
 #define QUEUE_FP8 " SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=0 SHARED_BLOCK_N=128 SHARED_BLOCK_K=128"
 #define QUEUE_NVFP4 " SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
-#define SHARED_NVFP4 " SWT=e2m1 SST=e4m3 SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
+#define SHARED_FP8 " SWT=e4m3 SST=bf16" QUEUE_FP8
+#define SHARED_NVFP4 " SWT=e2m1 SST=e4m3" QUEUE_NVFP4
+#define E4M3_PRODUCTS(rows) \
+	{"wgmma_e4m3_linear", "27B qkv x" #rows, "ROWS=" #rows " K=5120 N=16384 BIAS=0" FP8_ROWS}, \
+	{"wgmma_e4m3_residual", "27B o x" #rows, "ROWS=" #rows " K=6144 N=5120 BIAS=0" FP8_ROWS}, \
+	{"wgmma_e4m3_swiglu", "27B gate up x" #rows, "ROWS=" #rows " K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO}, \
+	{"wgmma_e4m3_residual", "27B down x" #rows, "ROWS=" #rows " K=17408 N=5120 BIAS=0" FP8_ROWS}, \
+	{"wgmma_e4m3_linear", "8B qkv x" #rows, "ROWS=" #rows " K=4096 N=6144 BIAS=0" FP8_ROWS}, \
+	{"wgmma_e4m3_residual", "8B o x" #rows, "ROWS=" #rows " K=4096 N=4096 BIAS=0" FP8_ROWS}, \
+	{"wgmma_e4m3_swiglu", "8B gate up x" #rows, "ROWS=" #rows " K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO}, \
+	{"wgmma_e4m3_residual", "8B down x" #rows, "ROWS=" #rows " K=14336 N=4096 BIAS=0" FP8_ROWS}
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
 #define UP_256 "K=2048 EXPERTS=256 N=1024 WIDTH=4608 TOPK=8 "
@@ -219,46 +228,7 @@ static const Shape shapes[] = {
 		"UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0" FP8_BLOCK},
 	{"wgmma_fp8_swiglu", "27B gate up x64", "ROWS=64 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0 GATE_SCALE=1 "
 		"UP_SCALE=1 GATE_ROW_SCALE=0 UP_ROW_SCALE=0" FP8_BLOCK},
-	{"wgmma_e4m3_linear", "27B qkv x16", "ROWS=16 K=5120 N=16384 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "27B o x16", "ROWS=16 K=6144 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "27B gate up x16", "ROWS=16 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "27B down x16", "ROWS=16 K=17408 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "8B qkv x16", "ROWS=16 K=4096 N=6144 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "8B o x16", "ROWS=16 K=4096 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "8B gate up x16", "ROWS=16 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "8B down x16", "ROWS=16 K=14336 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "27B qkv x32", "ROWS=32 K=5120 N=16384 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "27B o x32", "ROWS=32 K=6144 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "27B gate up x32", "ROWS=32 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "27B down x32", "ROWS=32 K=17408 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "8B qkv x32", "ROWS=32 K=4096 N=6144 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "8B o x32", "ROWS=32 K=4096 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "8B gate up x32", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "8B down x32", "ROWS=32 K=14336 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "27B qkv x64", "ROWS=64 K=5120 N=16384 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "27B o x64", "ROWS=64 K=6144 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "27B gate up x64", "ROWS=64 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "27B down x64", "ROWS=64 K=17408 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "8B qkv x64", "ROWS=64 K=4096 N=6144 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "8B o x64", "ROWS=64 K=4096 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "8B gate up x64", "ROWS=64 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "8B down x64", "ROWS=64 K=14336 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "27B qkv x128", "ROWS=128 K=5120 N=16384 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "27B o x128", "ROWS=128 K=6144 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "27B gate up x128", "ROWS=128 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "27B down x128", "ROWS=128 K=17408 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "8B qkv x128", "ROWS=128 K=4096 N=6144 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "8B down x128", "ROWS=128 K=14336 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "27B qkv x256", "ROWS=256 K=5120 N=16384 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "27B o x256", "ROWS=256 K=6144 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "27B gate up x256", "ROWS=256 K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "27B down x256", "ROWS=256 K=17408 N=5120 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_linear", "8B qkv x256", "ROWS=256 K=4096 N=6144 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_residual", "8B o x256", "ROWS=256 K=4096 N=4096 BIAS=0" FP8_ROWS},
-	{"wgmma_e4m3_swiglu", "8B gate up x256", "ROWS=256 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO},
-	{"wgmma_e4m3_residual", "8B down x256", "ROWS=256 K=14336 N=4096 BIAS=0" FP8_ROWS},
+	E4M3_PRODUCTS(16), E4M3_PRODUCTS(32), E4M3_PRODUCTS(64), E4M3_PRODUCTS(128), E4M3_PRODUCTS(256),
 	{"wgmma_codes_linear", "nvfp4 8B qkv x32", "ROWS=32 K=4096 N=6144 BIAS=0" NVFP4_ROWS},
 	{"wgmma_codes_residual", "nvfp4 8B o x32", "ROWS=32 K=4096 N=4096 BIAS=0" NVFP4_ROWS},
 	{"wgmma_codes_swiglu", "nvfp4 8B gate up x32", "ROWS=32 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" NVFP4_ROWS_TWO},

@@ -14,7 +14,7 @@ enum { DRAWS = 20000 };
 /* Edge values: one, primes, ragged against every tile, sizes of real models. */
 typedef struct Pool { const char *name; int n; int values[24]; } Pool;
 static const Pool pools[] = {
-	{"ROWS", 15, {1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 77, 129, 200}},
+	{"ROWS", 17, {1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 77, 129, 200, 256, 397}},
 	{"OUTS", 8, {1, 2, 3, 7, 8, 9, 17, 33}},
 	{"SLOTS", 5, {1, 2, 3, 8, 11}},
 	{"K", 12, {8, 64, 72, 136, 256, 264, 576, 896, 1000, 2048, 4864, 14336}},

@@ -544,6 +544,19 @@ static bool fill_chunks(Case *c, const char *name, CaseBuffer *b)
 	return true;
 }
 
+/* Rows of no segment are no numbers: what reads them shall not let them into others. */
+static void forget_other_rows(const Case *c, CaseBuffer *b)
+{
+	const int64_t width = b->n / b->shape[0];
+	for (int64_t row = 0; row < b->shape[0]; row++) {
+		bool is_read = false;
+		for (int s = 0; s < c->step.segs; s++)
+			is_read |= row >= c->step.seg[4 * s] && row < c->step.seg[4 * s] + c->step.seg[4 * s + 1];
+		for (int64_t i = 0; i < width && !is_read; i++)
+			((float *)b->before)[row * width + i] = NAN;
+	}
+}
+
 static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 {
 	float *a = b->before, scale = 1, offset = 0;
@@ -574,6 +587,8 @@ static void fill_floats(Case *c, const char *name, CaseBuffer *b)
 	}
 	for (int64_t i = 0; i < b->n; i++)
 		a[i] = offset + scale * random_normal(&c->random);
+	if (has(c, "factors") && (strcmp(name, "qkv") == 0 || strcmp(name, "x") == 0))
+		forget_other_rows(c, b);
 	/* some of those that are drawn from are no numbers */
 	for (int64_t o = 0; strcmp(name, "logits") == 0 && has(c, "sampling") && b->n && o < b->shape[0]; o++)
 		if (one_in(&c->random, 12))

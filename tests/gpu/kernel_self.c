@@ -39,7 +39,7 @@ static bool must_fail(const Case *c, const uint8_t *image, const char *what)
 }
 
 /* The element of a result that every comparison looks at: of the first row that is in use, whether rows are the first
- * dim or, as of the scales of rows of codes, the last one. */
+ * dim or, as of the scales of rows of codes, the last one; of pairs of row and expert any one in use. */
 static int64_t watched(const Case *c, int field)
 {
 	const char *shape = c->tmpl->fields[field].shape;
@@ -50,7 +50,12 @@ static int64_t watched(const Case *c, int field)
 	for (int64_t t = 0; (by_row || rows_last) && t < c->step.rows; t++)
 		if (!c->step.slot || c->step.slot[t] >= 0)
 			return rows_last ? t : t * width + width / 2;
-	return by_row || rows_last || (by_out && c->step.outs == 0) ? -1 : width / 2;
+	if (by_row || rows_last || (by_out && c->step.outs == 0))
+		return -1;
+	int64_t at = width / 2;
+	for (int64_t tried = 0; case_is_idle(c, field, at) && tried < c->buf[field].n; tried++)
+		at = (at + 1) % c->buf[field].n;
+	return case_is_idle(c, field, at) ? -1 : at;
 }
 
 static int break_result(const Case *c, int field, uint8_t *image)

@@ -6,9 +6,9 @@
 #   pairs    kernels of equal ORDER on the same rows must give equal bits, whatever their tunables, template and bucket;
 #            of other ORDER, how many pairs gave other bits: a template that never does says more than it needs to.
 #            Expected: "0 failed"; then orders that leave a constant out, each of which must be "seen"
-#   isolate  texts alone and beside others in the families' default buckets for 16 slots, 20 seeds, prompts shorter and
-#            longer than a step, drafts off and on; then off beside on. Expected: "differed": 0, "scores_differed": 0 in
-#            every line, "drafts change no bit" for each fixture with a head
+#   isolate  thirteen plans: texts alone and beside others in the families' default buckets for 16 slots, 20 seeds,
+#            prompts shorter and longer than a step, drafts off and on; then off beside on. Expected: "differed": 0,
+#            "scores_differed": 0 in every line, "drafts change no bit" for each fixture with a head
 #   cost     8B bf16 and 35B FP8 as fast as they are and invariant: a prompt of 2048, and 1, 8, 32 streams; a table of
 #            tokens a second of both, and the second divided by the first
 #
@@ -81,6 +81,7 @@ isolate() {
 		llama-int4-awq|llama-int4-awq|
 		llama-f16|llama-f16|
 		qwen3_moe|qwen3_moe|
+		qwen3_next|qwen3_next|
 		llama-trained, fp8 caches|llama-trained|[kv]\ndtype = "fp8"\n
 		llama-trained, in runs|llama-trained|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n
 		qwen3_5, in runs|qwen3_5|[[kernels.pin]]\ntemplate = "attn_step"\ntunables = { RUN = 256 }\n

@@ -1,9 +1,9 @@
 """Requests on a GPU, drawn again by numpy from its own scores: python tests/gpu/requests.py PLAN off|mtp|mixed [TOLERANCE]
 
-Scores come from the kernels of prompts, answers from those of decoding and, in mixed steps, of prompts of other buckets, so two scores that lie close may change places:
-one token in twenty may be another, and log probabilities may be TOLERANCE (0.25) off. With inf, for plans whose kernels
-quantise rows or route them to experts, neither is bounded. Bans, least lengths, ends and lengths, how many alternatives
-there are, and the drawn token's among them, hold exactly.
+Scores come from the kernels of prompts, answers from those of decoding and, in mixed steps, of prompts of other buckets,
+so two scores that lie close may change places: one token in twenty may be another, and log probabilities may be
+TOLERANCE (0.25) off. With inf, for plans whose kernels quantise rows or route them to experts, neither is bounded. Bans,
+least lengths, ends and lengths, how many alternatives there are, and the drawn token's among them, hold exactly.
 """
 
 import pathlib

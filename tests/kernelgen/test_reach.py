@@ -279,9 +279,10 @@ EDITS = [
 
 @pytest.fixture(scope="module")
 def hashes(build_dir, repo):
-    """hashes(folder): code_sha256 of the templates READ there, by name, as kernelgen writes them."""
+    """hashes(folder): code_sha256 of the templates READ there, by name, as kernelgen writes them; or source_sha256, by
+    which compiled kernels are kept."""
 
-    def of(folder: pathlib.Path) -> dict[str, str]:
+    def of(folder: pathlib.Path, which: str = "code") -> dict[str, str]:
         files = [path for path in sorted(folder.rglob("*.cu")) if path.stem in READ]
         done = subprocess.run(
             [build_dir / "kernelgen", "-o", folder / "table.c", "-I", folder, *files],
@@ -293,7 +294,7 @@ def hashes(build_dir, repo):
         )
         assert (done.returncode, done.stderr) == (0, "")
         table = (folder / "table.c").read_text()
-        found = re.findall(r'\.name = "(\w+)", \.file.*?\.code_sha256 = \{([^}]*)\}', table, re.S)
+        found = re.findall(rf'\.name = "(\w+)", \.file.*?\.{which}_sha256 = \{{([^}}]*)\}}', table, re.S)
         return {name: "".join(re.findall(r"0x(\w\w)", digits)) for name, digits in found}
 
     return of
@@ -319,6 +320,32 @@ def test_edit(hashes, unchanged, repo, tmp_path, what, changes, concerned):
         path.write_text(text + new if old is None else text.replace(old, new))
     now = hashes(folder)
     assert {name for name in READ if now[name] != unchanged[name]} == concerned, what
+
+
+# All are valid where AS(1) follows: with parameters it is (1), without them a cast of a cast.
+WITH_PARAMETERS = [
+    "#define AS(i32) (i32)",
+    "#define\tAS( i32 )  (i32) // more",
+    "# /**/ define AS(i32/* */) \\\n\t(i32)",
+]
+WITHOUT = ["#define AS (i32) (i32)", "#define AS\t( i32 )(i32)", "#define AS/**/(i32) /* more */ (i32)"]
+
+
+@pytest.mark.parametrize("which", ["code", "source"])
+@pytest.mark.parametrize("condition", ["", "#ifndef AS\n"], ids=["alone", "in a branch"])
+def test_a_macro_with_parameters_and_one_whose_text_begins_with_a_bracket(hashes, repo, tmp_path, condition, which):
+    found = []
+    for i, define in enumerate(WITH_PARAMETERS + WITHOUT):
+        folder = tmp_path / str(i)
+        shutil.copytree(repo / "kernels/templates", folder)
+        path = folder / "slots/zero_slots.cu"
+        head, kernel = path.read_text().split('extern "C"')
+        macro = f"{condition}{define}\n" + ("#endif\n" if condition else "")
+        body = kernel.replace("\n{\n", "\n{\n\tif (AS(1) > 2)\n\t\treturn;\n", 1)
+        path.write_text(f'{head}{macro}extern "C"{body}')
+        found.append(hashes(folder, which)["zero_slots"])
+    n = len(WITH_PARAMETERS)
+    assert len(set(found[:n])) == 1 and len(set(found[n:])) == 1 and found[0] != found[n]
 
 
 def test_files_and_their_order_do_not_count(hashes, unchanged, repo, tmp_path):

@@ -112,7 +112,8 @@ class Browser:
         page.emulate(dark=dark)
         if not scripts:
             page.call("Emulation.setScriptExecutionDisabled", value=True)
-        page.go(pathlib.Path(path).resolve().as_uri() + fragment)
+        is_address = str(path).startswith("http://")
+        page.go((str(path) if is_address else pathlib.Path(path).resolve().as_uri()) + fragment)
         return page
 
 
@@ -176,6 +177,14 @@ class Page:
                 text=text if kind == "keyDown" else "",
             )
         self.settle()
+
+    def until(self, text, seconds=20):
+        """Waits until an expression is true; its value."""
+        end = time.monotonic() + seconds
+        while not (value := self.evaluate(text)):
+            assert time.monotonic() < end, (text, self.evaluate("document.body.innerText"))
+            time.sleep(0.02)
+        return value
 
     def picture(self, path, whole=False):
         """A PNG of the window, or of the whole page."""

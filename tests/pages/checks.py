@@ -72,7 +72,8 @@ def page_is_marked_up(page):
     assert page.evaluate("[...document.querySelectorAll('th')].filter(h => !h.scope).length") == 0
     assert page.evaluate("[...document.querySelectorAll('table')].filter(t => !t.caption).length") == 0
     assert page.evaluate("[...document.querySelectorAll('button')].filter(b => !b.hidden && !b.textContent)") == []
-    assert page.evaluate("[...document.querySelectorAll('input')].filter(i => !i.labels.length).length") == 0
+    fields = "[...document.querySelectorAll('input, textarea, select')]"
+    assert page.evaluate(fields + ".filter(i => !i.labels.length).length") == 0
     assert (
         page.evaluate(
             "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(s => s.getAttribute('role') "

@@ -19,8 +19,9 @@ class Server:
 
     def __init__(self, atlas, plan, *options, env=None, wait=True, device="cpu"):
         self.lines: list[str] = []
+        place = [] if "--socket" in options else ["--port", "0"]
         self.process = subprocess.Popen(
-            [str(atlas), "serve", str(plan), "--device", device, "--port", "0", *map(str, options)],
+            [str(atlas), "serve", str(plan), "--device", device, *place, *map(str, options)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -92,11 +93,17 @@ class Server:
         _, _, body = self.ask("GET", "/metrics")
         return float(re.search(rf"^atlas_{re.escape(name)} (\S+)$", body.decode(), re.M)[1])
 
+    def by_step(self, name):
+        """{(phase, bucket): value} of a metric of steps; the bucket of a step that verifies is "4x3"."""
+        _, _, body = self.ask("GET", "/metrics")
+        rows = re.findall(rf'^atlas_{name}\{{phase="(\w+)",bucket="([\dx]+)"\}} (\S+)$', body.decode(), re.M)
+        values = {(phase, int(of) if of.isdigit() else of): float(value) for phase, of, value in rows}
+        assert len(values) == len(rows), rows  # a series is there once
+        return values
+
     def steps(self):
         """{(phase, bucket): how many} of the steps so far."""
-        _, _, body = self.ask("GET", "/metrics")
-        rows = re.findall(r'^atlas_step_seconds_count\{phase="(\w+)",bucket="(\d+)"\} (\d+)$', body.decode(), re.M)
-        return {(phase, int(bucket)): int(n) for phase, bucket, n in rows if n != "0"}
+        return {key: int(n) for key, n in self.by_step("step_seconds_count").items() if n}
 
     def settles(self, name, value, timeout=20):
         """Waits until the metric has the value."""

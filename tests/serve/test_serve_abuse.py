@@ -266,8 +266,8 @@ def test_a_refused_body_does_not_reset_the_answer(served):
         ("DELETE", "/v1/models", 405, None),
         ("GET", "/v1/completions", 405, None),
         ("POST", "/v1/embeddings", 404, "unknown_url"),
-        ("POST", "/v1/responses", 404, "unknown_url"),
-        ("POST", "/v1/messages?beta=true", 404, "unknown_url"),
+        ("GET", "/v1/responses", 405, None),
+        ("POST", "/v1/responses/resp_1/cancel", 404, "unknown_url"),
         ("GET", "/v1/models/%00", 404, "model_not_found"),
         ("GET", "/v1/models/%zz", 404, "model_not_found"),
         ("GET", "//health", 404, "unknown_url"),
@@ -280,7 +280,7 @@ def test_no_such_route(served, method, path, status, code):
     error = json.loads(body)["error"]
     assert (seen, error["type"], error["code"]) == (status, "invalid_request_error", code)
     assert error["message"] and headers["x-request-id"].startswith("req-")
-    takes = "POST" if path == "/v1/completions" else "GET, HEAD"
+    takes = "POST" if path in ("/v1/completions", "/v1/responses") else "GET, HEAD"
     assert headers["Allow"] == (takes if status == 405 else None)
     assert served.get("/health?x=y")[0] == 200
 

@@ -150,6 +150,7 @@ def test_plan(served, atlas, trained):
     plan = served.get("/v1/plan")[1]
     for name in ("root", "family", "slots", "max_context", "page", "pages", "prompt_grid", "verify_rows", "vocab"):
         assert plan[name] == info[name], name
+    assert (plan["drafter"], plan["ladder"], plan["mixed"]) == (None, [], True)
     assert plan["system_fingerprint"] == info["root"][:12] and plan["signers"] == [] and plan["certificate"] is None
     assert plan["receipt_sha256"] is None and plan["target"] == "" and plan["buckets"] == {"prefill": [], "decode": []}
 

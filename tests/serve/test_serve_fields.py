@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 
 import pytest
 
 SOURCE = (pathlib.Path(__file__).resolve().parents[2] / "runtime" / "serve" / "request.c").read_text(encoding="utf-8")
-KNOWN = re.findall(r'^\t\{"(\w+)", (CHAT|COMPLETIONS|BOTH), (\w+), "((?:[^"\\]|\\.)*)"', SOURCE, re.M)
+SETS = {"BOTH": "CHAT COMPLETIONS", "NEWER": "MESSAGES RESPONSES", "ALL": "CHAT COMPLETIONS MESSAGES RESPONSES"}
+KNOWN = [
+    (name, api, rule, nothing)
+    for name, apis, rule, nothing in re.findall(r'^\t\{"(\w+)", (\w+), (\w+), "((?:[^"\\]|\\.)*)"', SOURCE, re.M)
+    for api in SETS.get(apis, apis).split()
+]
 WRONG = {"a": True}, [["a"]], "word", True, 1.5, -7, 1 << 62
 
 
@@ -43,7 +49,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("name", [n for n, routes, rule, _ in KNOWN if routes != "CHAT" and rule != "IGNORED"])
+@pytest.mark.parametrize("name", [n for n, api, rule, _ in KNOWN if api == "COMPLETIONS" and rule != "IGNORED"])
 def test_wrong_types(served, name):
     for value in WRONG:
         if any(value is v or (value == v and type(value) is type(v)) for v in TAKEN.get(name, [])):
@@ -54,7 +60,7 @@ def test_wrong_types(served, name):
         assert error["type"] == "invalid_request_error" and error["param"].startswith(name), (name, value, error)
 
 
-@pytest.mark.parametrize("name", sorted({n for n, routes, rule, _ in KNOWN if rule == "IGNORED" and routes != "CHAT"}))
+@pytest.mark.parametrize("name", sorted({n for n, api, rule, _ in KNOWN if rule == "IGNORED" and api == "COMPLETIONS"}))
 def test_book_keeping_is_ignored(served, name):
     for value in WRONG:
         assert completions(served, **{name: value})[0] == 200
@@ -62,17 +68,71 @@ def test_book_keeping_is_ignored(served, name):
 
 def test_null_is_absent(served):
     """All at once, of both routes."""
-    nulls = {n: None for n, routes, _, _ in KNOWN if routes != "CHAT" and n not in ("prompt", "max_tokens")}
+    nulls = {n: None for n, api, _, _ in KNOWN if api == "COMPLETIONS" and n not in ("prompt", "max_tokens")}
     assert completions(served, **nulls)[0] == 200
-    status, answer = chat(
-        served, **{n: None for n, routes, _, _ in KNOWN if routes != "COMPLETIONS" and n != "messages"}
-    )
+    status, answer = chat(served, **{n: None for n, api, _, _ in KNOWN if api == "CHAT" and n != "messages"})
     assert status == 400 and answer["error"]["message"] == "the plan has no chat template"
     assert completions(served, prompt=None)[1]["error"]["message"] == "prompt is missing"
 
 
+# The newer APIs: what a request needs, and values among WRONG that a field takes.
+NEWER = {
+    "MESSAGES": ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+    "RESPONSES": ("/v1/responses", {"input": "a", "max_output_tokens": 1}),
+}
+NEWER_TAKE = TAKEN | {
+    "system": ["word"],
+    "stop_sequences": ["word"],
+    "input": ["word"],
+    "instructions": ["word"],
+    "parallel_tool_calls": [True],
+    "chat_template_kwargs": [{"a": True}],
+    "include": [["a"]],
+    "text": [{"a": True}],
+    "reasoning": [{"a": True}],
+    "output_config": [{"a": True}],
+}
+
+
+def newer(talker, api, **fields):
+    """(status, the error or the answer): of one shape for both."""
+    path, needs = NEWER[api]
+    status, answer = talker.post(path, needs | fields)
+    assert status == 200 or ("type" in answer) == (api == "MESSAGES")
+    return status, answer.get("error") or answer
+
+
+@pytest.mark.parametrize("name,api", [(n, a) for n, a, rule, _ in KNOWN if a in NEWER and rule != "IGNORED"])
+def test_wrong_types_of_newer_apis(talker, name, api):
+    for value in WRONG:
+        if any(value is v or (value == v and type(value) is type(v)) for v in NEWER_TAKE.get(name, [])):
+            continue
+        status, error = newer(talker, api, **{name: value})
+        kind = "not_found_error" if api == "MESSAGES" and status == 404 else "invalid_request_error"
+        assert status == (404 if name == "model" and value == "word" else 400), (name, value, error)
+        assert error["type"] == kind and (name in error["message"] or status == 404), (name, value, error)
+        assert api == "MESSAGES" or error["param"].startswith(name), (name, value, error)
+
+
+@pytest.mark.parametrize("name,api", [(n, a) for n, a, rule, _ in KNOWN if a in NEWER and rule == "IGNORED"])
+def test_book_keeping_of_newer_apis_is_ignored(talker, name, api):
+    for value in WRONG:
+        assert newer(talker, api, **{name: value})[0] == 200
+
+
+@pytest.mark.parametrize("api", NEWER)
+def test_null_is_absent_in_newer_apis(talker, api):
+    nulls = {n: None for n, a, _, _ in KNOWN if a == api and n not in NEWER[api][1]}
+    assert newer(talker, api, **nulls)[0] == 200
+
+
+@pytest.mark.parametrize("name,api,nothing", [(n, a, v) for n, a, r, v in KNOWN if a in NEWER and r == "REFUSED" and v])
+def test_values_that_ask_newer_apis_for_nothing(talker, name, api, nothing):
+    assert newer(talker, api, **{name: json.loads(nothing.replace('\\"', '"'))})[0] == 200
+
+
 @pytest.mark.parametrize(
-    "name,nothing", [(n, v) for n, routes, rule, v in KNOWN if rule == "REFUSED" and v and routes != "CHAT"]
+    "name,nothing", [(n, v) for n, api, rule, v in KNOWN if rule == "REFUSED" and v and api == "COMPLETIONS"]
 )
 def test_values_that_ask_for_nothing(served, name, nothing):
     body = b'{"prompt": "a", "max_tokens": 1, "%s": %s}' % (name.encode(), nothing.replace('\\"', '"').encode())
@@ -175,8 +235,8 @@ def test_messages(served, messages, param, message):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function"}]},
-        {"tool_choice": "auto"},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tool_choice": "required"},
         {"functions": [{}]},
         {"audio": {}},
         {"modalities": ["text", "audio"]},
@@ -210,7 +270,12 @@ def test_chat_refuses_by_name(served, fields):
     ids=lambda v: str(v)[:30],
 )
 def test_bad_json(served, body, message):
-    for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
+    for path in ("completions", "chat/completions", "messages", "messages/count_tokens", "responses"):
+        status, answer = served.post(f"/v1/{path}", body)
+        assert status == 400 and answer["error"]["message"].startswith(message), answer
+        assert answer["error"]["type"] == "invalid_request_error"
+        assert set(answer) == ({"type", "error"} if "messages" in path else {"error"})
+    for path in ("/tokenize", "/detokenize"):
         status, answer = served.post(path, body)
         assert status == 400 and answer["error"]["message"].startswith(message), answer
         assert answer["error"]["type"] == "invalid_request_error"

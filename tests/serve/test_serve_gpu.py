@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 
 import pytest
@@ -83,7 +85,47 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
         else:
             assert after["prefill", 128] == 3 and after["prefill", 64] == 3
         assert read_answer(stream).endswith(b"0\r\n\r\n")
+    expected = server.by_step("step_expected_seconds")
+    assert set(server.steps()) <= set(expected) and all(seconds > 0 for seconds in expected.values())
+    of_mixed = {rows: seconds for (phase, rows), seconds in expected.items() if phase == "mixed"}
+    assert of_mixed == ({} if mixed == "off" else {rows: expected["prefill", rows] for rows in (64, 128, 256)})
+    assert server.get("/v1/plan")[1]["mixed"] is (mixed != "off")
     assert ("decode", 4) not in server.steps() and server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "more, mixed, line, why",
+    [
+        ("", True, "atlas serve may read prompts and answers in one", None),
+        (
+            '[speculate]\ndrafter = "ngram"\nrows = 2\n',
+            False,
+            "atlas serve, with --speculate off alone, may read prompts and answers in one",
+            "a row that is mixed in has no drafts; speculate = off goes with it",
+        ),
+        (
+            "grid = 128\n",
+            False,
+            None,
+            "the largest prefill bucket has no row for an answer besides prompt_grid rows of a prompt",
+        ),
+    ],
+    ids=["plain", "drafts", "no room"],
+)
+def test_info_says_whether_steps_are_mixed(plan_of, gpu, atlas, build_dir, tmp_path, more, mixed, line, why):
+    """As the server does it: by default, not with drafts, and never where the largest bucket is a cell of the grid."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(f"[runtime]\nslots = 2\nmax_context = 256\n[phases]\nprefill = [128]\ndecode = [2]\n{more}")
+    plan = plan_of("llama-trained", "--model", toml, "--target", "sm_90a")
+    assert json.loads(atlas("info", plan, "--json").stdout)["mixed"] is mixed
+    told = re.findall(r"^mixed steps +(.*);", atlas("info", plan).stdout, re.M)
+    assert told == ([line] if line else [])
+    server = gpu(plan)
+    assert server.get("/v1/plan")[1]["mixed"] is mixed and server.stop() == 0
+    if why:
+        env = {"LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}
+        run = atlas("serve", plan, "--device", "cuda", "--port", 0, "--mixed", "on", env=os.environ | env, timeout=60)
+        assert run.returncode == 4 and f"error[UNSUPPORTED]: mixed = on: {why}\n" in run.stderr
 
 
 @pytest.mark.parametrize("n, bucket", [(1, 1), (2, 2), (3, 4)])

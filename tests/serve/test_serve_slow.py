@@ -131,6 +131,28 @@ def test_a_client_that_ends_its_half(trained, start):
             assert is_whole(b"".join(iter(lambda: s.recv(4096), b"")))
 
 
+def test_a_client_that_ends_its_half_with_a_request_begun(trained, start):
+    """Requests in a row, the last of which is being answered when its half ends: it has all answers before that one
+    whole, and nothing is made of that one any more."""
+    server = start(trained)
+    asked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.raw(asked) as s:
+        n = (60 << 10) // len(read_answer(s))  # that wait to be sent at once while the next request is read
+    body = json.dumps({"prompt": "a", "max_tokens": 480, "ignore_eos": True}).encode()
+    last = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    assert n > 3
+    late = 0  # half a connection that ended after its last answer
+    for count in [n] * 10 + [1, 0]:
+        with server.raw(asked * count + last) as s:
+            s.shutdown(socket.SHUT_WR)
+            got = b"".join(iter(lambda: s.recv(1 << 16), b""))
+        answers = [b"HTTP/1.1 200 " + part for part in got.split(b"HTTP/1.1 200 ")[1:]]
+        late += len(answers) > count
+        assert len(answers) in (count, count + 1) and all(map(is_whole, answers))
+        server.settles("slots_used", 0)
+    assert server.metric('cancelled_total{why="client"}') == 12 - late > 0
+
+
 def test_requests_of_a_client_that_reads_no_answers(trained, start):
     """They are read only while there is room for their answers; the client has all answers in the end."""
     server = start(trained)

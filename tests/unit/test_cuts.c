@@ -26,7 +26,7 @@ typedef struct CutDevice {
 	int max_gap, max_gap_each; /* of the session */
 	bool mixes;
 	bool has_read;     /* the step before was of prompts alone */
-	long n_turns;      /* steps of prompts alone while answers ran, of sessions with max_gap */
+	long n_turns;      /* steps of prompts alone while answers ran, of sessions that take turns */
 	long n_mixed;      /* steps of both */
 	long n_segments, n_cuts, n_waited; /* segments; of them not to the end; steps that outs were missing in */
 	int32_t words[SLOTS * PLAN_RING_ENTRIES * PLAN_RING_WORDS];
@@ -107,7 +107,7 @@ static void read_prompts(CutDevice *d, const StepSize *size)
 	int rows = read_answers(d, answers), outs = rows;
 	int64_t last = -1;
 	assert_in_range(size->rows, answers + 1, most);
-	if (d->max_gap && n_before && !answers) {
+	if ((d->max_gap || d->mixes) && n_before && !answers) {
 		assert_false(d->has_read); /* none that runs waits for more than one */
 		d->n_turns++;
 	}
@@ -215,7 +215,14 @@ static void run_load(AtlasPlan *plan, CutDevice *d, uint64_t *random)
 	const AtlasSampling greedy = {.struct_size = sizeof greedy, .top_p = 1, .repetition_penalty = 1};
 	assert_int_equal(session_open_on(plan, &d->base, &s, &error), ATLAS_OK);
 	session_max_gap(s, d->max_gap, d->max_gap_each);
-	session_mix(s, d->mixes);
+	AtlasSessionInfo info = {.struct_size = sizeof info};
+	const bool has_room = d->base.limits.prefill_rows > d->graph->prompt_grid; /* for a row besides a cell */
+	const AtlasStatus status = session_mix(s, d->mixes ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error);
+	assert_int_equal(status, d->mixes && !has_room ? ATLAS_UNSUPPORTED : ATLAS_OK);
+	assert_true(status == ATLAS_OK || strstr(error.text, "mixed = on: the largest prefill bucket has no row for an "));
+	d->mixes &= has_room;
+	assert_int_equal(atlas_session_info(s, &info), ATLAS_OK);
+	assert_int_equal(info.mixed, d->mixes);
 	while (steps++ < 30 || atlas_active(s)) {
 		if (steps < 30 && below(random, 3))
 			start_one(s, d, &greedy, random, &arrived);

@@ -222,7 +222,7 @@ static void begin(PageDevice *d, const Graph *g, int rows, uint64_t *random)
 		.row_next = d->row[3], .out_row = d->out_row, .n_out_rows = MAX_ROWS, .seg = d->seg, .acquire = d->acquire,
 		.new_sampling = d->sampling, .new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
 	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = 1 + below(random, SLOTS), .decode_rows = SLOTS,
-		.verify_rows = g->verify_rows, .ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
+		.ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
 }
 
 typedef struct Load {
@@ -305,7 +305,7 @@ static void run_load(AtlasPlan *plan, PageDevice *d, uint64_t *random, long *ref
 	session_grow_by(l.session, below(random, 40));
 	session_max_gap(l.session, below(random, 3) ? 0 : 1 + below(random, 64), 0);
 	session_speculate(l.session, plan->artifact.graph.verify_rows > 0);
-	session_mix(l.session, below(random, 2));
+	(void)session_mix(l.session, below(random, 2) ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error); /* as it can */
 	for (int step = 0, idle = 0; step < n_starts || atlas_active(l.session); step++) {
 		int n;
 		for (int i = below(random, 4); step < n_starts && i > 0; i--)
@@ -388,7 +388,7 @@ static void who_waits(bool mixes)
 	assert_int_equal(session_open_on(&plan, &d->base, &s, &error), ATLAS_OK);
 	session_grow_by(s, 0);
 	session_max_gap(s, 4, 0);
-	session_mix(s, mixes);
+	assert_int_equal(session_mix(s, mixes ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error), ATLAS_OK);
 	const int needy = start_of(s, d, 4, 20, true), other = start_of(s, d, 4, 21, false);
 	const int waiting = start_of(s, d, 20, 1, false);
 	for (int i = 0; i < 4; i++) { /* both prompts, and what is for the others, in turns or at once */

@@ -269,7 +269,7 @@ static void begin(PrefixDevice *d, const Graph *g, int rows, uint64_t *random)
 		.row_next = d->row[3], .out_row = d->out_row, .n_out_rows = MAX_ROWS, .seg = d->seg, .acquire = d->acquire,
 		.new_sampling = d->sampling, .new_limits = d->limits, .new_pages = d->pages, .ring = d->words};
 	d->base.limits = (StepLimits){.prefill_rows = rows, .prefill_outs = 1 + below(random, SLOTS), .decode_rows = SLOTS,
-		.verify_rows = g->verify_rows, .ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
+		.ahead = 1 + below(random, 8), .row = 1 + below(random, 4)};
 }
 
 /* A plan without a model; ladders are of one rung. */
@@ -366,7 +366,7 @@ static void run_load(AtlasPlan *plan, PrefixDevice *d, uint64_t *random, AtlasSe
 	session_grow_by(s, below(random, 40));
 	session_max_gap(s, below(random, 3) ? 0 : 1 + below(random, 64), 0);
 	session_speculate(s, plan->artifact.graph.verify_rows > 0);
-	session_mix(s, below(random, 2));
+	(void)session_mix(s, below(random, 2) ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF, &error); /* as it can */
 	for (int step = 0, idle = 0, n; step < n_starts || atlas_active(s); step++) {
 		for (int i = below(random, 4), slot; step < n_starts && i > 0; i--) {
 			make_ask(&a, random);

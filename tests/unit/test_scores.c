@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { N = 70, VOCAB = 40 };
+enum { N = 70, VOCAB = 40, GRID = 16 /* of the plan: synthetic.c */ };
 
 static void open_on(Rig *r, int device)
 {
@@ -69,6 +69,43 @@ static void scores_among_answers(void **state)
 			free(whole.at), free(steps.at);
 			rig_close(&r);
 		}
+	}
+}
+
+/* While a text is scored, an answer loses no more than every second step, a cell's: with max_gap, and where steps are
+ * mixed, since one that scores has no row for it. */
+static void answers_go_on_beside_scores(void **state)
+{
+	static const struct { int mixed, max_gap; bool takes_turns; } rows[] = {{ATLAS_MIXED_OFF, 0, false},
+		{ATLAS_MIXED_OFF, 1, true}, {ATLAS_MIXED_ON, 0, true}, {ATLAS_MIXED_ON, 200, true}};
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+		Rig r;
+		int32_t tokens[N], prompt[9];
+		AtlasEvent events[4];
+		Collected scores = {0};
+		int slot, scorer, n, before = 0, least = N, most = 0;
+		open_on(&r, i % 2);
+		session_max_gap(r.session, rows[i / 2].max_gap, 0);
+		assert_int_equal(session_mix(r.session, rows[i / 2].mixed, &r.error), ATLAS_OK);
+		fill_prompt(tokens, N, 3);
+		fill_prompt(prompt, 9, 1);
+		assert_int_equal(atlas_start(r.session, prompt, 9, NULL, 40, &slot), ATLAS_OK);
+		assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+		assert_int_equal(n, 1);
+		assert_int_equal(atlas_score_start(r.session, tokens, N, take_logits, &scores, &scorer), ATLAS_OK);
+		for (bool had_answer = true; scores.n < N * VOCAB; before = scores.n) {
+			assert_int_equal(atlas_step(r.session, events, 4, &n), ATLAS_OK);
+			const int read = (scores.n - before) / VOCAB;
+			const bool has_answer = n > 0 && events[0].slot == slot;
+			assert_true(has_answer == (read == 0) && (has_answer || had_answer || !rows[i / 2].takes_turns));
+			had_answer = has_answer;
+			least = read && scores.n < N * VOCAB && read < least ? read : least;
+			most = read > most ? read : most;
+		}
+		assert_true(rows[i / 2].takes_turns ? least == GRID && most == GRID : most > GRID);
+		free(scores.at);
+		rig_close(&r);
 	}
 }
 
@@ -185,6 +222,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(scores_among_answers),
+		cmocka_unit_test(answers_go_on_beside_scores),
 		cmocka_unit_test(scores_wait_and_are_cancelled),
 		cmocka_unit_test(a_callback_ends_its_scores),
 		cmocka_unit_test(bad_arguments),

@@ -563,6 +563,7 @@ __device__ __forceinline__ void walk_outputs(const Args &a, const Places &at, co
 			if (const int row = i / 2, piece = v0 / 8 + i % 2; row < n)
 				*reinterpret_cast<uint4 *>(a.y + (i64(t + row) * NV + p.head) * DV + p.v0 + piece * 8) =
 					load4(piece_of(tile, row, piece));
+		fence_for_async(); // y stands where the copy engine will put z
 		warp_arrive(at.barrier(OUTPUT_EMPTY + c % 2));
 	}
 }

@@ -47,8 +47,8 @@ SMEM(max(BM * (BN + 8) * 4, gemm_ring(BM, BN, WT_BITS)))
 #else
 SMEM(gemm_ring(BM, BN, WT_BITS))
 #endif
-READS(ceil_div(n_rows(), BM) * matrix_bytes() + K * norm_size() + columns_of(BN) * n_rows() * x_row_bytes()
-	+ added_bytes())
+READS(ceil_div(n_rows(), BM) * matrix_bytes() + K * norm_size() + columns_of(BN) * n_rows() * (x_row_bytes()
+	+ LOGITS * 4) + added_bytes())
 
 using T = Tile<BM, BN>;
 using C = Codes<WT, scaled() != 0, ST, BLOCK_N, BLOCK_K>;

@@ -63,7 +63,7 @@ FORMULA(matrix_bytes(), MATRICES * (n_columns() * K * WT_BITS / 8
 #else
 FORMULA(matrix_bytes(), MATRICES * n_columns() * K * WT_BYTES)
 #endif
-FORMULA(x_row_bytes(), X_BITS == 16 ? K * 2 : X_BITS == 8 ? K + ceil_div(K, 128) * 4 : K / 2 + K / 16 + 4)
+FORMULA(x_row_bytes(), X_BITS == 16 ? K * 2 : X_BITS == 8 ? K + ceil_div(K, 128) * 4 : K / 2 + ceil_div(K, 16) + 4)
 #if LOGITS
 FORMULA(added_bytes(), 0)
 #else

@@ -7,9 +7,9 @@ NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 1)
 DIM(K, 2048)
 #if LOGITS
-DIM(OUTS, 1) DIM(V, 128256) FORMULA(rows(), OUTS) FORMULA(columns(), V)
+DIM(OUTS, 1) DIM(V, 128256)
 #else
-DIM(N, 3072) FORMULA(rows(), ROWS) FORMULA(columns(), N)
+DIM(N, 3072)
 #endif
 DTYPES(WT, bf16, e4m3, e2m1, u4)
 DTYPES(ST, bf16, f32, e4m3, e8m0, f32z)
@@ -31,7 +31,7 @@ TUNE(TILES, 1, 2) TUNE(COLS, 64, 128) TUNE(DEPTH, 6, 4, 2)
 #endif
 TUNE(CHAINS, 2, 1)
 FORMULA(turn(), COLS * 16 / WT_BITS)
-FORMULA(staged(), stream_stages(rows(), K, WT_BITS, turn(), split()))
+FORMULA(staged(), stream_stages(n_rows(), K, WT_BITS, turn(), split()))
 ORDER(stream, split(), turn(), CHAINS)
 #if NORM
 using StreamNorm = NT;
@@ -47,24 +47,24 @@ using StreamNorm = void;
 FORMULA(part_ids(), 128 * TILES / SPLIT)
 ORDER(parts, part_ids())
 #endif
-REQUIRE(rows() <= 64)
+REQUIRE(n_rows() <= 64)
 REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !scaled() && !n_row_scales())
 REQUIRE(WT_BITS != 8 || !scaled() || stream_takes_blocks(K, turn(), BLOCK_K))
 REQUIRE(WT_BITS != 4 || scaled() && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 	: ST_BITS == 32 && stream_takes_blocks(K, turn(), BLOCK_K)))
-REQUIRE(ceil_div(rows(), 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
-REQUIRE((CHAINS + scaled()) * TILES * ceil_div(rows(), 8) <= 32)
-PRUNE(CHAINS == 2 || ceil_div(rows(), 8) * TILES > 2)
-PREFER(CHAINS == 1 || ceil_div(rows(), 8) * TILES <= 2)
-PREFER(COLS == 64 || DEPTH == 2 && rows() <= 16)
+REQUIRE(ceil_div(n_rows(), 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
+REQUIRE((CHAINS + scaled()) * TILES * ceil_div(n_rows(), 8) <= 32)
+PRUNE(CHAINS == 2 || ceil_div(n_rows(), 8) * TILES > 2)
+PREFER(CHAINS == 1 || ceil_div(n_rows(), 8) * TILES <= 2)
+PREFER(COLS == 64 || DEPTH == 2 && n_rows() <= 16)
 PREFER(DEPTH * TILES <= 8)
-PREFER(rows() > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
+PREFER(n_rows() > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
 #if LOGITS || MATRICES == 2
-PREFER(rows() <= 32)
-PREFER(rows() <= 8 && WT_BITS == 16 || DEPTH == 2)
-PREFER(SPLIT == 8 || rows() > 16)
-PREFER(WT_BITS == 16 || rows() > 8 || COLS == 64 && TILES == 2 || has_little_smem())
+PREFER(n_rows() <= 32)
+PREFER(n_rows() <= 8 && WT_BITS == 16 || DEPTH == 2)
+PREFER(SPLIT == 8 || n_rows() > 16)
+PREFER(WT_BITS == 16 || n_rows() > 8 || COLS == 64 && TILES == 2 || has_little_smem())
 #else
 PREFER(ROWS <= 8 || DEPTH == (ROWS <= 48 ? 2 : 4))
 #if NORM
@@ -75,14 +75,14 @@ PREFER(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || has_little_smem())
 PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || has_little_smem())
 #endif
 #endif
-FORMULA(blocks(), ceil_div(columns(), 128 * TILES / split() / MATRICES))
+FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))
 GRID(blocks(), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, turn(), BLOCK_K, ST_BITS))
-	+ (staged() ? rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size()))
-READS(matrix_bytes() + K * norm_size() + rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
+	+ (staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size()))
+READS(matrix_bytes() + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
 RATE(16)
 
 using Scales = typename TypeIf<scaled() != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, by_steps() != 0>;
+using S = Stream<n_rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, by_steps() != 0>;
 static_assert(stream_bytes<S, StreamNorm>() <= dynamic_smem(), "the rings of all warps, and rows of x that wait");

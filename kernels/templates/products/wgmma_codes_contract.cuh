@@ -1,4 +1,4 @@
-// wgmma_codes_contract.cuh - contract fragment: products of codes in groups for long prompts, wgmma_codes_*.cu.
+// wgmma_codes_contract.cuh - contract fragment: products of codes in groups, more than 32 rows, wgmma_codes_*.cu.
 //
 // MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each.
 ARCH(90a)
@@ -20,16 +20,16 @@ TUNE(BM, 256, 128, 64)
 TUNE(WARPGROUPS, 2, 3)
 TUNE(CLUSTER, 2, 1)
 TUNE(SPLIT, 1, 2, 4)
-FORMULA(columns(), 64 / MATRICES * WARPGROUPS)
+FORMULA(tile_columns(), 64 / MATRICES * WARPGROUPS)
 REQUIRE(K % 32 == 0)
 REQUIRE(N % 8 == 0)
 REQUIRE(BM <= 128 || WARPGROUPS == 2)
-REQUIRE(CLUSTER == 1 || N > columns())
+REQUIRE(CLUSTER == 1 || N > tile_columns())
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM <= 128 && K >= 256 * SPLIT)
 PREFER(BM == 64 ? ROWS > 32 && ROWS <= 64 : ROWS > (BM == 256 ? 128 : 64))
 ORDER(wgmma_codes, SPLIT)
-FORMULA(tiles(), ceil_div(ROWS, BM) * ceil_div(N, columns()))
-FORMULA(pieces(), CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, columns()), CLUSTER))
+FORMULA(tiles(), ceil_div(ROWS, BM) * ceil_div(N, tile_columns()))
+FORMULA(pieces(), CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, tile_columns()), CLUSTER))
 GRID(SPLIT > 1 ? pieces() : min(SMS / CLUSTER * CLUSTER, pieces()), 1, 1)
 BLOCK(128 * (WARPGROUPS + 1))
 SMEM(codes_smem())
@@ -38,7 +38,7 @@ RATE((SPLIT == 4 ? (4 * tiles() <= SMS * 10 / 13 ? 46 : 26)
 	: SPLIT == 2 ? 48 : BM == 256 ? 74 : WARPGROUPS == 3 ? 56 : 52) - (ST_BITS == 32 ? 5 : 0)
 	+ (CLUSTER * SPLIT > 1 ? 0 : tiles() <= SMS ? 1 : BM == 256 ? -8 : -1))
 FORMULA(x_box(), BM / CLUSTER) FORMULA(x_columns(), 64)
-FORMULA(w_box(), columns()) FORMULA(w_columns(), 256)
+FORMULA(w_box(), tile_columns()) FORMULA(w_columns(), 256)
 REQUIRE(BLOCK_N == 1
 	&& (ST_BITS == 8 ? BLOCK_K == 16 || BLOCK_K == 32
 		: BM <= 128 && WARPGROUPS == 2 && (BLOCK_K >= K || BLOCK_K % 32 == 0)))

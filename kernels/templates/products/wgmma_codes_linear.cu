@@ -1,5 +1,5 @@
-// what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n], w codes of e2m1 or u4 in groups; for long prompts; rows beyond
-//           step[0] stay as they are
+// what      y[t,n] = sum_k x[t,k] w[n,k] + bias[n], w codes of e2m1 or u4 in groups; for more than 32 rows; rows
+//           beyond step[0] stay as they are
 // numerics  e2m1 times the scale of its group, and u4 less its zero, are bf16 exactly; bf16 products accumulated in f32
 //           in ascending k, of u4 over at most 64 columns of a group, whose sums times its scale are added in f32, in
 //           order; SPLIT runs of columns apart, then added in order; scale of the row, bias; one

@@ -1,4 +1,4 @@
-// wgmma_contract.cuh - contract fragment: products of bf16 for long prompts, wgmma_linear, _residual and _swiglu.
+// wgmma_contract.cuh - contract fragment: products of bf16 of more than 32 rows, wgmma_linear, _residual, _swiglu.
 //
 // MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each: BN / 2 columns of y.
 ARCH(90a)

@@ -1,5 +1,6 @@
 // what      z[t,n] = residual[t,n] + sum_k x[t,k] w[n,k] + bias[n], rows in bf16, w codes of e4m3 with scales of
-//           128 x 128 blocks, of rows, or both; for 17 to 256 rows; rows beyond step[0] stay as they are
+//           128 x 128 blocks, of rows, or both; at its best for 17 to 256 rows; rows beyond step[0] stay as
+//           they are
 // numerics  e4m3 is bf16 exactly; bf16 products summed in the tensor core over 128 columns, in ascending k, and these
 //           sums, times the scale of their block, in f32, in order, SPLIT runs of columns apart, which are then added
 //           in order; scale of the row, bias, residual; one rounding. Same bits every run; a row's bits do not depend

@@ -35,6 +35,8 @@ REQUIRE(ROWS <= 64)
 FORMULA(x_box(), ROWS <= 64 ? 64 : 128) FORMULA(w_box(), (ROWS <= 64 ? tile() / 2 : tile()) / MATRICES)
 FORMULA(blocks(), split() * ceil_div(ROWS, x_box()) * ceil_div(N, tile() / MATRICES))
 REQUIRE(N % (X_BITS == 8 ? 8 * MATRICES : 8) == 0)
+// Columns are divided where all blocks then run at once. Two matrices have more tiles than that, and divide them where
+// the last round of whole ones would be nearly empty, which times tell.
 #if MATRICES == 1
 REQUIRE(split() == 1 || blocks() <= SMS)
 #endif

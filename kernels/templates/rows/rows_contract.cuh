@@ -4,7 +4,7 @@
 //   Y_BITS   16: y is bf16. 8: codes of e4m3 with a scale of each 128 columns. 4: codes of e2m1 with scales of 16
 //            columns and of the row
 //
-// A block has one row, a thread `pieces` times 16 bytes of it.
+// A block has one row, a thread `pieces` times 16 bytes of it, at least least_pieces() where the row is long enough.
 PARAM(NORM, 0, 1)
 PARAM(Y_BITS, 16, 8, 4)
 ARCH(80)
@@ -24,9 +24,10 @@ ORDER(quotients, 128)
 ORDER(quotients, 16)
 #endif
 REQUIRE(K % (Y_BITS == 4 ? 16 : 8) == 0)
-FORMULA(row_threads(int pieces), K < 8192 * pieces ? ceil_div(K, 256 * pieces) * 32 : 1024)
+FORMULA(least_pieces(), Y_BITS == 16 ? 4 : NORM || Y_BITS == 4 ? 2 : 1)
+FORMULA(row_threads(), K < 8192 * least_pieces() ? ceil_div(K, 256 * least_pieces()) * 32 : 1024)
 GRID(ROWS, 1, 1)
-BLOCK(row_threads(Y_BITS == 16 ? 4 : NORM || Y_BITS == 4 ? 2 : 1))
+BLOCK(row_threads())
 READS(ROWS * K * 2 + norm_bytes())
 WRITES(ROWS * (Y_BITS == 16 ? K * 2 : Y_BITS == 8 ? K + ceil_div(K, 128) * 4 : K / 2 + ceil_div(K, 16) + 4))
 FLOPS((4 * NORM + (Y_BITS == 16 ? 0 : Y_BITS == 8 ? 4 : 8)) * ROWS * K)
@@ -48,4 +49,4 @@ struct Args {
 #endif
 };
 
-constexpr int threads = row_threads(Y_BITS == 16 ? 4 : NORM || Y_BITS == 4 ? 2 : 1), pieces = ceil_div(K / 8, threads);
+constexpr int threads = row_threads(), pieces = ceil_div(K / 8, threads);

@@ -23,7 +23,7 @@ static int rows_of_mixed(const AtlasPlan *plan, const char *target)
 	for (int t = 0; t < a->n_targets; t++)
 		for (int i = 0; strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
 			const Phase *p = &a->targets[t].phases[i];
-			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a, t, p) <= GAP_US)
+			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a->ledger[t], p) <= GAP_US)
 				rows = p->rows;
 		}
 	return rows;
@@ -87,8 +87,9 @@ static int serve(const Args *args, Opening *opening)
 	snprintf(port, sizeof port, "%d", args->port < 0 ? 8080 : args->port);
 	default_name(args->plan, name, sizeof name);
 	ServeOptions o = {.plan = opening->plan, .host = args->listen ? args->listen : "127.0.0.1", .port = port,
-		.socket_path = args->socket, .names = {name}, .n_names = 1, .key_file = args->api_key_file,
-		.n_hosts = args->allowed_hosts.n, .origin = args->allowed_origin,
+		.socket_path = args->socket, .takeover_path = args->take_over, .names = {name}, .n_names = 1,
+		.key_file = args->api_key_file, .n_hosts = args->allowed_hosts.n, .origin = args->allowed_origin,
+		.tool_format = args->tool_format,
 		.max_queue = args->max_queue > 0 ? args->max_queue : 8 * info.slots,
 		.max_connections = args->max_connections > 0 ? args->max_connections : 1024,
 		.n_workers = args->workers > 0 ? args->workers : 2, .max_body = args->max_body > 0 ? args->max_body : 16 << 20,
@@ -96,6 +97,7 @@ static int serve(const Args *args, Opening *opening)
 		.max_wait_s = seconds(args->max_wait, 600), .drain_s = isnan(args->drain) ? 30 : args->drain,
 		.head_s = seconds(args->head_timeout, 5), .body_s = seconds(args->body_timeout, 30),
 		.idle_s = seconds(args->keep_alive, 75), .stall_s = seconds(args->write_timeout, 30),
+		.ping_s = seconds(args->ping, 10),
 		.log = !args->log || *args->log == 'j' ? SERVE_LOG_JSON : *args->log == 't' ? SERVE_LOG_TEXT : SERVE_LOG_OFF,
 		.open_session = open_session, .open_ctx = opening};
 	memcpy(o.hosts, args->allowed_hosts.at, sizeof o.hosts);

@@ -36,7 +36,16 @@ static const char *of_target(const AtlasPlan *plan, const char *what, const char
 	return value ? value : "";
 }
 
-static bool is_invariant(const AtlasPlan *plan) { return strcmp(option_of(plan, ORDER_OPTION), "true") == 0; }
+/* May prompts and answers be in one step where there are no drafts? As session_mix decides on one of the targets. */
+static bool can_mix(const AtlasPlan *plan)
+{
+	const Artifact *a = &plan->artifact;
+	bool has_room = a->n_targets == 0; /* the reference device has a row for each slot besides */
+	for (int t = 0; t < a->n_targets; t++)
+		for (int i = 0; i < a->targets[t].n_phases; i++)
+			has_room |= a->targets[t].phases[i].kind == PREFILL && a->targets[t].phases[i].rows > a->graph.prompt_grid;
+	return has_room && !order_is_invariant(a);
+}
 
 static void print_targets(const AtlasPlan *plan, const AtlasPlanInfo *info)
 {
@@ -103,11 +112,7 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	printf("], \"family\": ");
 	json_quoted(stdout, info->family);
 	printf(", \"family_facts\": ");
-	const char *facts = artifact_option(&plan->artifact, "family.facts");
-	if (facts)
-		json_quoted(stdout, facts);
-	else
-		fputs("null", stdout);
+	cli_json_or_null(stdout, artifact_option(&plan->artifact, "family.facts"));
 	printf(", \"targets\": [");
 	for (int i = 0; i < info->n_targets; i++) {
 		fputs(i ? ", " : "", stdout);
@@ -138,24 +143,22 @@ static void print_json(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		(long long)info->weight_bytes, weights_word(info), info->has_tokenizer ? "true" : "false",
 		info->chat_template ? "true" : "false", info->has_chat ? "true" : "false");
 	plan_no_chat(plan, why, sizeof why);
-	if (info->has_chat)
-		fputs("null", stdout);
-	else
-		json_quoted(stdout, why);
+	cli_json_or_null(stdout, info->has_chat ? NULL : why);
 	const Graph *g = &plan->artifact.graph;
-	printf(", \"drafter\": %s, \"ngram\": [%d, %d], \"ladder\": [", g->ngram_max ? "\"ngram\"" : g->verify_rows
-		? "\"mtp\"" : "null", g->ngram_min, g->ngram_max);
+	printf(", \"drafter\": ");
+	cli_json_or_null(stdout, drafter_of(g));
+	printf(", \"ngram\": [%d, %d], \"ladder\": [", g->ngram_min, g->ngram_max);
 	for (int i = 0; i < g->n_ladder; i++)
 		printf("%s[%d, %d]", i ? ", " : "", g->ladder[i].slots, g->ladder[i].rows);
 	printf("], \"verify_rows\": %d, \"prompt_grid\": %d, \"invariant\": %s, \"mixed\": %s, \"drawable\": %d, "
-		"\"tokens\": %d}\n", info->verify_rows, info->prompt_grid, is_invariant(plan) ? "true" : "false",
-		is_invariant(plan) ? "false" : "true", info->n_drawable, info->n_tokens);
+		"\"tokens\": %d}\n", info->verify_rows, info->prompt_grid, order_is_invariant(&plan->artifact) ? "true"
+		: "false", can_mix(plan) && !g->verify_rows ? "true" : "false", info->n_drawable, info->n_tokens);
 }
 
 static void print_drafts(const Graph *g)
 {
 	const Rung *r = g->ladder;
-	printf("drafts       %s%d for each token, by ", g->ngram_max || g->n_ladder > 1 ? "up to " : "",
+	printf("drafts       %s%d for each token, by ", !head_drafts(g) || g->n_ladder > 1 ? "up to " : "",
 		g->verify_rows - 1);
 	if (g->ngram_max)
 		printf("n-grams of %d to %d tokens", g->ngram_min, g->ngram_max);
@@ -193,9 +196,10 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 	if (info->n_targets)
 		printf("buckets      prefill %s, decode %s; %s a text has the same bits alone and with others\n",
 			option_of(plan, "phases.prefill"), option_of(plan, "phases.decode"),
-			is_invariant(plan) ? "invariant: in all of them" : "in equal buckets");
-	if (info->n_targets && !is_invariant(plan))
-		printf("mixed steps  atlas serve may read prompts and answers in one; last bits of answers then follow load\n");
+			order_is_invariant(&plan->artifact) ? "invariant: in all of them" : "in equal buckets");
+	if (info->n_targets && can_mix(plan))
+		printf("mixed steps  atlas serve%s may read prompts and answers in one; last bits of answers then follow "
+			"load\n", info->verify_rows ? ", with --speculate off alone," : "");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
 	if (info->verify_rows)
 		print_drafts(&plan->artifact.graph);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct Bucket { const Phase *phase; int64_t bytes; } Bucket; /* NULL: "opened"; bytes: measured after it */
-enum { MAX_BUCKETS = 64 };
+enum { MAX_BUCKETS = 128 };
 
 typedef struct Ledger {
 	const Args *args;
@@ -103,11 +103,10 @@ static void print_text(const Ledger *l)
 	printf("  %-28s %16lld bytes of %lld, including other processes\n", "in use before",
 		(long long)(l->watch.total_bytes - l->watch.free_bytes[WATCH_CONTEXT]), (long long)l->watch.total_bytes);
 	puts("measured after each bucket:");
-	for (int i = 0; i < l->n_buckets; i++) {
+	for (int i = 0; i < l->n_buckets; i++)
 		printf("  %-28s %16lld bytes, %+lld\n", l->buckets[i].phase ? PHASE_LABEL(l->buckets[i].phase) : "opened",
 			(long long)l->buckets[i].bytes,
 			(long long)(l->buckets[i].bytes - l->predicted));
-	}
 	printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)l->peak / (1 << 20),
 		(double)l->predicted / (1 << 20), is_within(l) ? "within" : "further apart than", (double)bar(l) / (1 << 20));
 }
@@ -135,8 +134,8 @@ static void print_json(const Ledger *l)
 	fputs("},\n  \"buckets\": [", stdout);
 	for (int i = 0; i < l->n_buckets; i++) {
 		const Phase *of = l->buckets[i].phase;
-		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"bytes\": %lld}", i ? ", " : "",
-			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, (long long)l->buckets[i].bytes);
+		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"each\": %d, \"bytes\": %lld}", i ? ", " : "",
+			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, of ? of->each : 0, (long long)l->buckets[i].bytes);
 	}
 	puts("]}}");
 }

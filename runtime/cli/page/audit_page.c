@@ -680,7 +680,7 @@ bool audit_page(const Artifact *a, CertificateState certificate, const char *why
 	char title[128], footer[96];
 	snprintf(title, sizeof title, "atlas audit: %.60s, %d layers", a->graph.family, a->graph.n_layers);
 	snprintf(footer, sizeof footer, "Made by atlas audit --html, atlas %s. 1 MB is 10^6 bytes.", atlas_version());
-	page_open(out, title);
+	page_open(out, title, NULL);
 	fputs("<main id=\"main\">\n", out);
 	put_plan(a, certificate, why, out);
 	if (a->n_targets) {
@@ -700,6 +700,6 @@ bool audit_page(const Artifact *a, CertificateState certificate, const char *why
 			if (first_equal(a->ledger[i], k) == k)
 				put_decision(a, &a->targets[i], &a->ledger[i][k], k, out);
 	fputs(a->n_targets ? "</section>\n</main>\n" : "</main>\n", out);
-	page_close(out, footer);
+	page_close(out, footer, NULL);
 	return good;
 }

@@ -496,7 +496,7 @@ void bench_print_html(const Bench *b, FILE *out)
 	char title[160], footer[96];
 	snprintf(title, sizeof title, "atlas bench: %.60s, %d layers", b->info.family, b->info.n_layers);
 	snprintf(footer, sizeof footer, "Made by atlas bench --html, atlas %s.", atlas_version());
-	page_open(out, title);
+	page_open(out, title, NULL);
 	fputs("<main id=\"main\">\n<section id=\"run\"><h2>Run</h2>\n<dl class=\"facts\">\n", out);
 	page_fact(out, "Model");
 	page_put(out, b->info.family);
@@ -524,5 +524,5 @@ void bench_print_html(const Bench *b, FILE *out)
 	rows_table(b, out);
 	kernel_tables(b, out);
 	fputs("</main>\n", out);
-	page_close(out, footer);
+	page_close(out, footer, NULL);
 }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static const char *text_of(const char *name)
+const char *page_text_of(const char *name)
 {
 	for (int i = 0; i < n_page_text; i++)
 		if (strcmp(page_text[i].name, name) == 0)
@@ -39,30 +39,55 @@ static void put_hash(FILE *out, const char *begin, const char *text, const char 
 static const char css_begin[] = "/*<![CDATA[*/\n", css_end[] = "/*]]>*/",
 	js_begin[] = "//<![CDATA[\n", js_end[] = "//]]>\n";
 
-void page_open(FILE *out, const char *title)
+/* " 'sha256-...'" of page.EXTENSION and MORE.EXTENSION. */
+static void put_hashes(FILE *out, const char *more, const char *extension, const char *begin, const char *end)
 {
-	const char *css = text_of("page.css"), *js = text_of("page.js");
+	const char *const names[] = {"page", more};
+	char name[32];
+	for (int i = 0; i < 2 && names[i]; i++) {
+		snprintf(name, sizeof name, "%s.%s", names[i], extension);
+		fputc(' ', out);
+		put_hash(out, begin, page_text_of(name), end);
+	}
+}
+
+/* <ELEMENT> of page.EXTENSION and MORE.EXTENSION. */
+static void put_texts(
+	FILE *out, const char *element, const char *more, const char *extension, const char *begin, const char *end)
+{
+	const char *const names[] = {"page", more};
+	char name[32];
+	for (int i = 0; i < 2 && names[i]; i++) {
+		snprintf(name, sizeof name, "%s.%s", names[i], extension);
+		fprintf(out, "<%s>%s%s%s</%s>\n", element, begin, page_text_of(name), end, element);
+	}
+}
+
+void page_open(FILE *out, const char *title, const char *more)
+{
 	fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src ", out);
-	put_hash(out, css_begin, css, css_end);
-	fputs("; script-src ", out);
-	put_hash(out, js_begin, js, js_end);
-	fputs("; base-uri 'none'; form-action 'none'\"/>\n"
-		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src", out);
+	put_hashes(out, more, "css", css_begin, css_end);
+	fputs("; script-src", out);
+	put_hashes(out, more, "js", js_begin, js_end);
+	fprintf(out, "; %sbase-uri 'none'; form-action 'none'\"/>\n", more ? "connect-src 'self'; " : "");
+	fputs("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
 		"<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>", out);
 	page_put(out, title);
-	fprintf(out, "</title>\n<style>%s%s%s</style>\n</head>\n<body>\n"
-		"<a class=\"skip\" href=\"#main\">Skip to content</a>\n"
-		"<header><h1>", css_begin, css, css_end);
+	fputs("</title>\n", out);
+	put_texts(out, "style", more, "css", css_begin, css_end);
+	fputs("</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to content</a>\n<header><h1>", out);
 	page_put(out, title);
 	fputs("</h1><button type=\"button\" id=\"theme\" hidden=\"hidden\"></button></header>\n", out);
 }
 
-void page_close(FILE *out, const char *footer)
+void page_close(FILE *out, const char *footer, const char *more)
 {
 	fputs("<footer><p>", out);
 	page_put(out, footer);
-	fprintf(out, "</p></footer>\n<script>%s%s%s</script>\n</body>\n</html>\n", js_begin, text_of("page.js"), js_end);
+	fputs("</p></footer>\n", out);
+	put_texts(out, "script", more, "js", js_begin, js_end);
+	fputs("</body>\n</html>\n", out);
 }
 
 /* Of the code point at p, which has n bytes: one that is not seen, or that turns the text around it. */

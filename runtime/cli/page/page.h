@@ -1,8 +1,8 @@
-/* page.h - pages of atlas audit and atlas bench: what both are made of.
+/* page.h - pages of atlas audit, atlas bench and atlas serve: what all are made of.
  *
- * A page is one HTML file that loads and sends nothing: its Content-Security-Policy admits the one style sheet and the
- * one script that are in it, by their hashes. All content is in the HTML; the script sorts, filters and switches the
- * theme.
+ * A page is one HTML file that loads nothing: its Content-Security-Policy admits the style sheets and scripts that are
+ * in it, by their hashes. All content of an audit and of a bench is in the HTML; the script sorts, filters and switches
+ * the theme. The page of a server asks that server alone.
  * A page is well-formed XML too. Text from a plan goes through page_put alone.
  */
 #ifndef ATLAS_PAGE_H
@@ -16,9 +16,12 @@ typedef struct PageText { const char *name, *text; } PageText; /* "page.css" */
 extern const PageText page_text[];
 extern const int n_page_text;
 
-/* From the doctype to the header with its h1; the caller writes <main> and what is in it. title: escaped here. */
-void page_open(FILE *out, const char *title);
-void page_close(FILE *out, const char *footer); /* the footer's text is escaped here; the script; the end */
+/* From the doctype to the header with its h1; the caller writes <main> and what is in it. title: escaped here.
+ * more: "serve": with serve.css and serve.js, which may ask the page's own server; NULL = none. */
+void page_open(FILE *out, const char *title, const char *more);
+/* The footer, whose text is escaped here; the scripts; the end. */
+void page_close(FILE *out, const char *footer, const char *more);
+const char *page_text_of(const char *name); /* of an embedded file, such as "serve.html"; "" = there is none */
 
 /* Text in an element or an attribute. What is no UTF-8 becomes U+FFFD; control characters, also those of direction and
  * those without width, become visible: nothing from a plan can end an element or turn the text around it. */

@@ -122,7 +122,7 @@ static bool is_measured(const Work *w, const Phase *p)
 static int measure_launches(Work *w, bool drafts)
 {
 	AtlasSession *session = NULL;
-	int code = open_gpu(w, !drafts ? "off" : graph_of(w)->ngram_max ? "ngram" : "mtp", &session);
+	int code = open_gpu(w, drafts ? drafter_of(graph_of(w)) : "off", &session);
 	if (code)
 		return code;
 	Device *device = session_device(session);

@@ -51,7 +51,7 @@ static bool has_room(const Graph *g, int n, int length, int more)
 
 static int fill_bucket(Filling *f, const Phase *p, int steps, bool *was_run)
 {
-	int n = p->rows, length = 1, more = steps;
+	int n = p->each ? p->rows / p->each : p->rows, length = 1, more = steps;
 	if (p->kind == PREFILL) { /* the fewest prompts that make up its rows */
 		n = (p->rows + f->g->max_context - 2) / (f->g->max_context - 1);
 		length = p->rows / n;
@@ -76,12 +76,14 @@ int receipt_run_buckets(const Args *args, AtlasSession *session, const Graph *g,
 	int code = f.events && f.tokens ? 0 : cli_say(args, EXIT_ENVIRONMENT, "no memory for %d tokens", g->max_context);
 	for (int p = 0; p < t->n_phases && !code; p++) {
 		bool was_run;
-		if (t->phases[p].kind != PREFILL && t->phases[p].kind != DECODE)
+		if (t->phases[p].kind != PREFILL && t->phases[p].kind != (info.step_tokens > 1 ? VERIFY : DECODE))
 			continue;
+		session_force_rows(session, t->phases[p].each); /* each rung's, which the ladder may have for fewer slots */
 		code = fill_bucket(&f, &t->phases[p], steps, &was_run);
 		if (!code && was_run && after)
 			code = after(ctx, &t->phases[p]);
 	}
+	session_force_rows(session, 0);
 	free(f.events);
 	free(f.tokens);
 	return code;
@@ -105,8 +107,7 @@ int receipt_open(const Args *args, const AtlasPlan *plan, Watch *w, AtlasSession
 {
 	AtlasError error = {0};
 	AtlasSessionOptions options = {.struct_size = sizeof options, .device = "cuda",
-		.device_index = args->device_index, .speculate = cli_speculates(args)
-			? plan->artifact.graph.ngram_max ? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF};
+		.device_index = args->device_index, .speculate = cli_speculate(args)};
 	if (plan->by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
 	watch_start(w, target_of_device(args, plan)); /* NULL: the opening says what is wrong */

