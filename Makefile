@@ -48,7 +48,7 @@ COMPILER := $(call obj,$(filter-out compiler/kernelgen/%,$(wildcard compiler/*.c
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
 CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/serve/*.c \
-	artifacts/manual.c artifacts/new_file.c))
+	runtime/grammar/*.c artifacts/manual.c artifacts/new_file.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c $(addprefix artifacts/,expr.c hash.c tables.c)))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))
 TEST_SRC := $(if $(TEST_C),$(shell grep -l '^int main\>' $(TEST_C)))
@@ -73,7 +73,7 @@ $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 # libatlas.so shall be small; only what computes is built for speed. Debuggers unwind by .debug_frame, which -g leaves.
 SMALL := -fno-asynchronous-unwind-tables -fno-move-loop-invariants -fno-ipa-sra -fno-ipa-cp -fipa-pta
 $(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Oz $(SMALL))
-$(BUILD)/obj/artifacts/random_weights.o $(BUILD)/obj/runtime/cpu/%.o: CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
+$(addprefix $(BUILD)/obj/,artifacts/random_weights.o runtime/cpu/%.o runtime/grammar/%.o): CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
 $(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_delta.o ref_experts.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Oz
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime

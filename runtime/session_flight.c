@@ -53,6 +53,10 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 	q->state = RUNNING;
 	q->made++;
 	q->token = e->token;
+	if (q->is_masked) {
+		q->awaits_mask = true;
+		s->flight.is_closed = true;
+	}
 	if (s->ngrams && s->step_tokens > 1 && !is_none)
 		ngrams_push(&s->ngrams[slot], entry.token);
 	session_want_top(s, i, row, is_none ? 0 : q->n_top);
@@ -126,7 +130,7 @@ static bool draft_all(AtlasSession *s, int each)
 		if (f->slots[i] < 0)
 			continue;
 		Ngrams *g = &s->ngrams[f->slots[i]];
-		g->has_drafts |= is_wanted;
+		g->has_drafts = !s->slots[f->slots[i]].is_masked && (g->has_drafts || is_wanted);
 		worth += g->has_drafts ? g->worth : 0;
 		slots++;
 	}
@@ -241,7 +245,7 @@ static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may
 static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *events, int *n)
 {
 	const int before = *n, each = s->flight.each ? s->flight.each : 1;
-	const bool has_drafts = each > 1 && (!s->ngrams || s->ngrams[slot].has_drafts);
+	const bool has_drafts = each > 1 && !s->slots[slot].is_masked && (!s->ngrams || s->ngrams[slot].has_drafts);
 	bool more = true;
 	while (more) {
 		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made, false);

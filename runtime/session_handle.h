@@ -2,7 +2,7 @@
  *
  * session.c opens, closes and steps; session_request.c checks what a sequence is started with; session_pages.c hands
  * out slots and pages; session_prefix.c keeps the start of prompts, which session_prompts.c reads; session_flight.c
- * decodes; session_top.c chooses alternatives; session_walk.c scores and traces.
+ * decodes; session_mask.c takes masks; session_top.c chooses alternatives; session_walk.c scores and traces.
  */
 #ifndef ATLAS_SESSION_HANDLE_H
 #define ATLAS_SESSION_HANDLE_H
@@ -46,6 +46,8 @@ typedef struct Sequence {
 	bool has_repetition;  /* a penalty by which its prompt's tokens count */
 	uint8_t salt[PREFIX_SALT_BYTES];
 	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
+	bool is_masked;       /* each of its tokens needs a mask of its own */
+	bool awaits_mask;     /* the next one has none yet: it takes no part in steps */
 	int n_top;            /* alternatives with each token */
 	AtlasLogitsFn *score; /* of tokens that are only scored, which stay WAITING to their end; NULL = of others */
 	void *score_ctx;
@@ -60,6 +62,7 @@ typedef struct SlotClaim {
 	bool as_needed;     /* pages for `prompt` positions and a little more at once, others later */
 	int prompt;
 	bool is_brief;      /* it ends before anything else is asked for: no sequence has to wait for it */
+	bool is_masked;
 	const int32_t *rules; int n_rules; /* [n_rules, PLAN_RULE_WORDS] of single tokens (ops.h) */
 	const int32_t *tokens; /* [prompt] of a sequence that the prefix cache may serve, else NULL */
 	bool uses_prefix, leaves_prefix;
@@ -157,7 +160,7 @@ AtlasStatus session_share_pages(AtlasSession *s);
 /* Pages for `steps` more steps, those in flight included, of each sequence of the flight; *steps: as many as there are
  * pages for. */
 AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
-/* Is it one that steps of answers are for now: with answers to come, and pages for one? */
+/* Is it one that steps of answers are for now: with answers to come, pages for one, and a mask if it needs one? */
 bool session_can_run(const AtlasSession *s, const Sequence *q);
 
 /* Free pages, those of prefixes that no sequence reads among them. */
@@ -234,6 +237,9 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);
+
+/* session_mask.c: ATLAS_UNSUPPORTED where the device knows no masks. */
+AtlasStatus session_check_masked(AtlasSession *s, const AtlasRequest *r);
 
 /* session_top.c */
 

@@ -36,8 +36,8 @@ int session_next_waiting(const AtlasSession *s, int64_t after)
 {
 	int best = -1;
 	for (int i = 0; i < s->graph->slots; i++)
-		if (s->slots[i].state == WAITING && !s->slots[i].is_aside && s->slots[i].ticket > after &&
-			(best < 0 || s->slots[i].ticket < s->slots[best].ticket))
+		if (s->slots[i].state == WAITING && !s->slots[i].is_aside && !s->slots[i].awaits_mask &&
+			s->slots[i].ticket > after && (best < 0 || s->slots[i].ticket < s->slots[best].ticket))
 			best = i;
 	return best;
 }

@@ -79,6 +79,7 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 		{"max_new", r->max_new, 1, INT32_MAX}, {"min_new", r->min_new, 0, INT32_MAX},
 		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
 		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1},
+		{"masked", r->masked, 0, 1},
 		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
@@ -98,6 +99,7 @@ static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
 	AtlasStatus status = check_numbers(s, r);
 	status = status == ATLAS_OK ? check_stop_tokens(s, r) : status;
 	status = status == ATLAS_OK ? check_bias(s, r) : status;
+	status = status == ATLAS_OK ? session_check_masked(s, r) : status;
 	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
 }
 
@@ -179,8 +181,9 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	if (s->prefix && r->cache_salt && *r->cache_salt)
 		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
 	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
-		.as_needed = r->pages_as_needed, .prompt = n, .rules = rules.words[0], .n_rules = rules.n, .salt = salt,
-		.tokens = r->tokens, .uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
+		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
+		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
+		.uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
 		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ)};
 	status = session_queue(s, &claim, r->tokens, n, slot);
 	if (status != ATLAS_OK)
@@ -191,6 +194,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
 	q->n_top = r->top_logprobs;
+	if (r->masked)
+		q->steps_ahead = 1;
 	return ATLAS_OK;
 }
 

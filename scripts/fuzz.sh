@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 [ $# -gt 0 ] || set -- plan msgpack model-toml family config safetensors tokenizer tokenizer-config tokenizer-section \
-	chat-template chat-program chat-json certificate json toml http request pieces
+	chat-template chat-program chat-json certificate json toml http request pieces grammar
 build=build-fuzz bad=0
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 

@@ -54,6 +54,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double tolerance;
 	int64_t memory_budget;
+	const char *json_schema, *regex; /* a file; an expression */
 	const char *system; /* message that a conversation begins with */
 	int64_t date; /* that templates write: its start in seconds since 1970, -1 = today */
 	const char *listen, *socket, *take_over, *api_key_file, *allowed_origin, *receipt, *log, *tool_format;

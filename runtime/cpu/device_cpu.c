@@ -42,6 +42,7 @@ typedef struct CpuDevice {
 	size_t snapshot_floats;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
+	uint32_t *masks; /* io.masks */
 	char *scratch; /* one piece a thread */
 	size_t scratch_bytes; /* of one piece */
 } CpuDevice;
@@ -64,7 +65,8 @@ static RefOperand operand(const CpuDevice *d, int tensor, int64_t rows, int64_t 
 
 static RefCall call_of(const CpuDevice *d, const GraphOp *op, int64_t rows, int64_t outs)
 {
-	RefCall c = {.op = op->kind, .attrs = op->attrs};
+	RefCall c = {.op = op->kind, .attrs = op->attrs, .masks = d->base.io.masks, .is_masked = d->base.io.is_masked,
+		.mask_words = mask_words(d->graph)};
 	for (int i = 0; i < op_table[op->kind].n_operands; i++)
 		c.operand[i] = operand(d, op->operands[i], rows, outs);
 	return c;
@@ -319,6 +321,7 @@ static void cpu_close(Device *base)
 	free(d->gathered);
 	free(d->made);
 	free(d->weights);
+	free(d->masks);
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
@@ -539,6 +542,11 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
 	if (!d->page_table || !d->counts)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", d->page_table ? "counts" : "page_table");
+	d->masks = calloc((size_t)g->slots, sizeof *d->masks * (size_t)(mask_words(g) + 1)); /* and is_masked */
+	if (!d->masks)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for masks");
+	d->base.io.masks = d->masks;
+	d->base.io.is_masked = (int32_t *)d->masks + (size_t)g->slots * (size_t)mask_words(g);
 	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
 		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;

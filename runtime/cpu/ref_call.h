@@ -55,8 +55,14 @@ typedef struct DrawOf {
 	const int32_t *drafts; int n_drafts;
 	const float *sampling; const int32_t *limits; /* [8] each */
 	const int32_t *rules;  /* of the slot, as many as limits says */
+	const uint32_t *mask;  /* bits of the ids that may be drawn; NULL = all */
 	int n, position;
 } DrawOf;
+/* The slot's mask, NULL = it has none. */
+static inline const uint32_t *ref_mask(const RefCall *c, int slot)
+{
+	return c->masks && c->is_masked[slot] ? c->masks + (size_t)slot * (size_t)c->mask_words : NULL;
+}
 /* The token, -1 when the scores are not numbers or the rules leave none; penalises logits [n] in place.
  * scratch: 2 * n. */
 int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logprob);

@@ -11,6 +11,8 @@
  *  2 rules of the slot (ops.h), of one token each, for the draw alone: position = row_pos[t] + 1, the
  *    new token's; below the rule's position l = -inf, else, if its value is not 0, l = l + value in
  *    float32. The logits as they were before are restored after 5
+ *    A slot with a mask draws of the ids whose bits are set, all others are -inf for the draw (host's
+ *    masks: StepIo of device.h); where none is left there is no token, as in 7
  *  3 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
  *  4 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
@@ -181,7 +183,14 @@ static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t ke
 	return counter[0];
 }
 
-/* Chooses among penalised logits, a column of them; z and p are scratch of n values each. */
+static bool may_draw(const DrawOf *d, int v)
+{
+	const int id = id_of(d, v);
+	return !d->mask || d->mask[id / 32] >> id % 32 & 1;
+}
+
+/* Chooses among penalised logits, a column of them, -1 where the mask leaves none; z and p are scratch of n values
+ * each. */
 static int choose(const DrawOf *d, const float *logits, double *z, double *p)
 {
 	const int n = d->n, position = d->position;
@@ -189,9 +198,11 @@ static int choose(const DrawOf *d, const float *logits, double *z, double *p)
 	const float *sampling = d->sampling;
 	float temperature = sampling[0], top_p = sampling[1], min_p = sampling[2];
 	for (int v = 0; v < n; v++)
-		z[v] = temperature > 0 ? logits[v] / temperature : logits[v];
+		z[v] = !may_draw(d, v) ? -INFINITY : temperature > 0 ? logits[v] / temperature : logits[v];
 	int best = largest(z, n);
 	double max = z[best];
+	if (!isfinite(max))
+		return -1;
 	if (!(temperature > 0))
 		return best;
 
@@ -314,7 +325,7 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot, double 
 	const int position = ref_ints(c, "row_pos")[t] + 1;
 	const DrawOf d = {.counts = counts, .sampling = ref_floats(c, "sampling") + slot * 8,
 		.limits = ref_ints(c, "limits") + slot * 8, .rules = ref_ints(c, "rules") + slot * RULES_WORDS,
-		.n = c->attrs.n_valid, .position = position};
+		.mask = ref_mask(c, slot), .n = c->attrs.n_valid, .position = position};
 	float logprob;
 	const int token = ref_draw_token(&d, ref_floats(c, "logits") + o * vocab, scores, &logprob);
 	const int done = ref_done(c, slot, token, position);

@@ -8,6 +8,7 @@
 #define ATLAS_API_H
 
 #include "runtime/atlas.h"
+#include "runtime/serve/guide.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -61,6 +62,7 @@ typedef struct ApiLimits { /* of the plan that is served */
 	const struct ToolFormat *tools; /* in which it calls tools; NULL = it calls none */
 	bool has_reasoning;       /* its answers may begin with reasoning */
 	bool has_short_ids;       /* its template takes ids of calls that are nine letters and digits alone */
+	struct Structures *structures; /* grammars of requests (structure.h); NULL = there are none */
 } ApiLimits;
 
 typedef struct ApiPrompt {
@@ -89,6 +91,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
 	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
 	char *repeated;           /* of Responses: an object of what the response repeats; owned */
+	Grammar *grammar;         /* of its answers; NULL = they are free; owned */
+	GuideSource guide;        /* the same, with what masks are made of */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;

@@ -197,7 +197,7 @@ bool choice_take_token(Generation *g, Choice *c, EngineEvent *e)
 	}
 	if (c->stop < 0 && !e->is_last)
 		return good;
-	c->finish = c->stop >= 0 || e->finish == ATLAS_STOP ? "stop" : "length";
+	c->finish = c->stop >= 0 || e->finish == ATLAS_STOP || e->is_whole ? "stop" : "length";
 	return good && pieces_finish(c->parser, take_piece, c);
 }
 
@@ -232,4 +232,5 @@ void choice_close(Choice *c)
 		free(c->logs[i].top);
 	free(c->logs);
 	free(c->sequence.scores);
+	guide_close(c->sequence.guide);
 }

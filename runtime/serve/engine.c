@@ -73,10 +73,15 @@ static void report(Engine *e, EngineEvent event)
 	b->events[b->n++] = event;
 }
 
-static void refuse(Engine *e, Sequence *s, AtlasStatus status)
+static void refuse_for(Engine *e, Sequence *s, AtlasStatus status, const char *why)
 {
 	report(e, (EngineEvent){.sequence = s, .kind = ENGINE_REFUSED, .is_last = true, .status = status,
-		.why = e->session ? strdup(atlas_session_error(e->session)) : NULL});
+		.why = why ? strdup(why) : NULL});
+}
+
+static void refuse(Engine *e, Sequence *s, AtlasStatus status)
+{
+	refuse_for(e, s, status, e->session ? atlas_session_error(e->session) : NULL);
 }
 
 static void post(Engine *e)
@@ -173,6 +178,52 @@ static void scored(Engine *e, Sequence *s)
 		e->waiting.end = &s->next;
 }
 
+/* Which tokens the next one may be. Where that is not known, the sequence ends. */
+static bool give_mask(Engine *e, Sequence *s)
+{
+	int n;
+	const uint32_t *words = guide_mask(s->guide, &n);
+	s->needs_mask = false;
+	const AtlasStatus status = words ? atlas_mask(e->session, s->slot, words, n) : ATLAS_UNSUPPORTED;
+	if (status == ATLAS_OK)
+		return true;
+	refuse_for(e, s, status, words ? atlas_session_error(e->session)
+		: "the structure that was asked for is too ambiguous, or there is no memory for its states");
+	atlas_cancel(e->session, s->slot);
+	e->running[s->slot] = NULL;
+	return false;
+}
+
+static bool open_guide(Engine *e, Sequence *s)
+{
+	int32_t ends[ATLAS_MAX_STOP_TOKENS * 2];
+	AtlasPlanInfo plan = {.struct_size = sizeof plan};
+	int n = 0;
+	atlas_plan_info(e->options.plan, &plan);
+	for (int i = 0; i < plan.n_stop_tokens && n < ATLAS_MAX_STOP_TOKENS && !s->request.ignore_stops; i++)
+		ends[n++] = plan.stop_tokens[i];
+	for (int i = 0; i < s->request.n_stop_tokens; i++)
+		ends[n++] = s->request.stop_tokens[i];
+	s->guide = guide_open(&s->guided, ends, n);
+	if (s->guide)
+		return give_mask(e, s);
+	refuse_for(e, s, ATLAS_NO_MEMORY, "no memory for the structure that was asked for");
+	atlas_cancel(e->session, s->slot);
+	e->running[s->slot] = NULL;
+	return false;
+}
+
+/* A token of a sequence with a structure, which may end with it. */
+static void guide(Engine *e, Sequence *s, EngineEvent *token)
+{
+	s->needs_mask = guide_push(s->guide, token->token) && !guide_is_over(s->guide);
+	if (s->needs_mask)
+		return;
+	token->is_last = token->is_whole = true;
+	atlas_cancel(e->session, s->slot);
+	e->running[s->slot] = NULL;
+}
+
 static AtlasStatus start_one(Engine *e, Sequence *s)
 {
 	if (!s->scores || s->is_scored)
@@ -199,6 +250,8 @@ static void start_some(Engine *e)
 			s->number = e->n_started++;
 			if (!s->is_scored)
 				report(e, (EngineEvent){.sequence = s, .kind = ENGINE_STARTED});
+			if (s->guided.grammar && (!s->scores || s->is_scored))
+				open_guide(e, s);
 			continue;
 		}
 		refuse(e, s, status);
@@ -282,8 +335,13 @@ static void step(Engine *e)
 			copy_top(e, i, to);
 		if (from->finish != ATLAS_RUNNING)
 			e->running[from->slot] = NULL;
+		else if (s->guide)
+			guide(e, s, to);
 	}
-	count_step(e, b);
+	for (int i = 0; i < e->slots; i++) /* batches may move when one is refused */
+		if (e->running[i] && e->running[i]->needs_mask)
+			give_mask(e, e->running[i]);
+	count_step(e, e->batch);
 }
 
 static bool open_session(Engine *e)

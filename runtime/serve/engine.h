@@ -9,6 +9,7 @@
 #define ATLAS_ENGINE_H
 
 #include "runtime/atlas.h"
+#include "runtime/serve/guide.h"
 #include "runtime/serve/workers.h"
 
 #include <stdbool.h>
@@ -25,12 +26,14 @@ typedef struct Sequence {
 	AtlasSampling sampling;
 	PromptScore *scores;   /* [request.n_tokens] the engine fills; NULL = they are not asked for */
 	int n_score_tops;      /* alternatives of each */
+	GuideSource guided;    /* with a grammar request.masked is 1 */
 	/* the engine's */
 	struct Sequence *next;
 	const AtlasPlan *plan; /* for its scores */
 	int slot;
 	int64_t number; /* of its start */
-	bool is_cancelled, is_scored;
+	Guide *guide;          /* guide_close by the owner, after the last event */
+	bool is_cancelled, is_scored, needs_mask;
 } Sequence;
 
 typedef enum EngineEventKind {
@@ -41,6 +44,7 @@ typedef struct EngineEvent {
 	Sequence *sequence;
 	EngineEventKind kind;
 	bool is_last;
+	bool is_whole;      /* of the last TOKEN: the structure that was asked for is complete */
 	int32_t token;
 	float logprob;
 	AtlasFinish finish; /* of the last TOKEN */

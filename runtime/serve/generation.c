@@ -215,7 +215,8 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 	const double now = seconds_now();
 	ApiError e;
 	if (event->finish == ATLAS_FAILED) {
-		api_refuse(&e, 500, NULL, "the model's scores were not numbers");
+		api_refuse(&e, 500, NULL, "the model's scores were not numbers, or the request allows no token that can be "
+			"drawn");
 		s->metrics.finished[FINISH_ERROR]++;
 		fail(g, &e, "error");
 		return;
@@ -387,8 +388,9 @@ static bool make_choices(Generation *g)
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
-			.pages_as_needed = 1,
-			.cache_salt = r->cache_salt}};
+			.pages_as_needed = 1, .masked = r->grammar != NULL,
+			.cache_salt = r->cache_salt}, .guided = r->guide};
+		q->guided.after_reasoning = c->prompt->is_reasoning;
 		q->sampling.seed += (uint64_t)(i % r->n);
 		if (!choice_open(g, c))
 			return false;

@@ -226,7 +226,7 @@ static bool read_choice(Conversation *c, json_t *o, ApiError *e)
 }
 
 /* "enabled" and "adaptive" ask for reasoning, "disabled" for none; other types are later ones. */
-static bool read_thinking(Conversation *c, json_t *o, ApiRequest *r, ApiError *e)
+static bool read_thinking(const ApiLimits *limits, Conversation *c, json_t *o, ApiRequest *r, ApiError *e)
 {
 	json_t *thinking = api_get(o, "thinking"), *output = api_get(o, "output_config");
 	const char *type = json_string_value(json_object_get(thinking, "type")), *effort = NULL;
@@ -235,7 +235,9 @@ static bool read_thinking(Conversation *c, json_t *o, ApiRequest *r, ApiError *e
 	if (output && !json_is_object(output))
 		return api_refuse(e, 400, "output_config", "output_config is %s: expected an object", api_kind(output));
 	if (output && (!api_text(output, "effort", &effort, e) ||
-					  !request_format(api_get(output, "format"), "output_config.format", r, e)))
+					  !request_format(limits, api_get(output, "format"), "output_config.format", r, e)))
+		return false;
+	if (!request_format(limits, api_get(o, "output_format"), "output_format", r, e))
 		return false;
 	if (effort && !conversation_set_variable(c, "reasoning_effort", json_string(effort), e))
 		return false;
@@ -260,7 +262,7 @@ static bool read_prompt(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiEr
 	Conversation c;
 	const bool good = conversation_open(&c, e) && read_variables(&c, o, e) && read_system(&c, o, e) &&
 		read_tools(&c, o, e) && read_all_messages(&c, o, e) && read_choice(&c, o, e) &&
-		read_thinking(&c, o, r, e) && conversation_end(&c, limits, "messages", r, e);
+		read_thinking(limits, &c, o, r, e) && conversation_end(&c, limits, "messages", r, e);
 	conversation_free(&c);
 	return good;
 }

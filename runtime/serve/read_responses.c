@@ -253,12 +253,12 @@ static bool read_logprobs(json_t *o, ApiRequest *r, ApiError *e)
 	return true;
 }
 
-static bool read_text(json_t *o, ApiRequest *r, ApiError *e)
+static bool read_text(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
 	json_t *text = api_get(o, "text");
 	if (text && !json_is_object(text))
 		return api_refuse(e, 400, "text", "text is %s: expected an object", api_kind(text));
-	return request_format(api_get(text, "format"), "text.format", r, e);
+	return request_format(limits, api_get(text, "format"), "text.format", r, e);
 }
 
 /* What a response repeats of its request, with the defaults of what was left out. */
@@ -284,7 +284,7 @@ static bool repeat(json_t *o, json_t *kept, ApiRequest *r, ApiError *e)
 bool api_read_responses(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
 	if (!request_common(limits, o, RESPONSES, r, e) || !api_bool(o, "stream", &r->stream, e) ||
-		!read_logprobs(o, r, e) || !read_text(o, r, e) ||
+		!read_logprobs(o, r, e) || !read_text(limits, o, r, e) ||
 		!request_limit(limits, o, request_own_limit(limits), "max_output_tokens", NULL, r, e))
 		return false;
 	Conversation c;

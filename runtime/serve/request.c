@@ -4,6 +4,7 @@
  * that asks for nothing, and refused with its reason otherwise, so that nothing that would change an answer is dropped.
  */
 #include "runtime/serve/request.h"
+#include "runtime/serve/structure.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,12 +65,12 @@ static const struct Known {
 	{"functions", CHAT, REFUSED, "[]", "functions gave way to tools"},
 	{"function_call", CHAT, REFUSED, "\"none\"", "functions gave way to tools"},
 	{"response_format", BOTH, HONOURED, "", ""},
-	{"structured_outputs", BOTH, REFUSED, "{}", "this version writes free text only"},
-	{"guided_json", BOTH, REFUSED, "", "this version writes free text only"},
-	{"guided_regex", BOTH, REFUSED, "", "this version writes free text only"},
-	{"guided_choice", BOTH, REFUSED, "", "this version writes free text only"},
-	{"guided_grammar", BOTH, REFUSED, "", "this version writes free text only"},
-	{"structural_tag", BOTH, REFUSED, "", "this version writes free text only"},
+	{"structured_outputs", BOTH, HONOURED, "", ""},
+	{"guided_json", BOTH, HONOURED, "", ""},
+	{"guided_regex", BOTH, HONOURED, "", ""},
+	{"guided_choice", BOTH, HONOURED, "", ""},
+	{"guided_grammar", BOTH, REFUSED, "", "structures are JSON schemas, regular expressions and choices"},
+	{"structural_tag", BOTH, REFUSED, "", "structures are JSON schemas, regular expressions and choices"},
 	{"audio", CHAT, REFUSED, "", "the model reads and writes text"},
 	{"modalities", CHAT, REFUSED, "[\"text\"]", "the model reads and writes text"},
 	{"web_search_options", CHAT, REFUSED, "", "the server searches nothing"},
@@ -130,7 +131,7 @@ static const struct Known {
 	{"user_profile_id", MESSAGES, IGNORED, "", ""},
 	{"workspace_id", MESSAGES, IGNORED, "", ""},
 	{"betas", MESSAGES, IGNORED, "", ""},
-	{"output_format", MESSAGES, REFUSED, "{\"type\": \"text\"}", "this version writes free text only"},
+	{"output_format", MESSAGES, HONOURED, "", ""},
 	{"container", MESSAGES, REFUSED, "", "the server runs no code"},
 	{"mcp_servers", MESSAGES, REFUSED, "[]", "the server calls no other servers"},
 };
@@ -357,14 +358,6 @@ bool request_limit(const ApiLimits *limits, json_t *o, int64_t max_new, const ch
 	return true;
 }
 
-bool request_format(json_t *format, const char *param, ApiRequest *r, ApiError *e)
-{
-	const char *type = json_string_value(json_object_get(format, "type"));
-	(void)r;
-	return !format || (type && strcmp(type, "text") == 0) ||
-		api_refuse(e, 400, param, "%s: this version writes free text only", param);
-}
-
 /* A string, a list of strings, a list of ids, a list of lists of ids. */
 static bool read_prompts(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
@@ -441,7 +434,7 @@ static bool read_older(const ApiLimits *limits, json_t *o, int api, ApiRequest *
 	if (!request_common(limits, o, api, r, e) || !request_stops(o, "stop", r, e) ||
 		!api_bool(o, "include_stop_str_in_output", &r->include_stop, e) ||
 		!api_integer(o, "n", 1, limits->info->slots, &n, e) ||
-		!request_format(api_get(o, "response_format"), "response_format", r, e))
+		!api_read_structure(limits, o, r, e))
 		return false;
 	r->n = (int)n;
 	return true;
@@ -488,6 +481,7 @@ void api_request_free(ApiRequest *r)
 	json_decref(r->tools);
 	json_decref(r->custom_tools);
 	free(r->repeated);
+	grammar_free(r->grammar);
 	free(r->prompts);
 	free(r->bias);
 	free(r->cache_salt);

@@ -16,7 +16,7 @@ int request_own_limit(const ApiLimits *limits); /* the plan's default of the mos
 /* A string or a list of them. */
 bool request_stops(json_t *o, const char *name, ApiRequest *r, ApiError *e);
 /* An object that says what an answer looks like: response_format and its like; NULL = none. `param`: its field. */
-bool request_format(json_t *format, const char *param, ApiRequest *r, ApiError *e);
+bool request_format(const ApiLimits *limits, json_t *format, const char *param, ApiRequest *r, ApiError *e);
 /* Counts what was ignored. */
 void request_ignore(ApiRequest *r, const char *name);
 

@@ -2,6 +2,7 @@
 #include "artifacts/hash.h"
 #include "runtime/plan_handle.h"
 #include "runtime/serve/server.h"
+#include "runtime/serve/structure.h"
 #include "runtime/serve/tool_formats.h"
 
 #include <arpa/inet.h>
@@ -337,7 +338,8 @@ int serve_run(const ServeOptions *options)
 	s->created = time(NULL);
 	atlas_plan_info(options->plan, &s->info);
 	s->limits = (ApiLimits){
-		.plan = options->plan, .info = &s->info, .names = options->names, .n_names = options->n_names};
+		.plan = options->plan, .info = &s->info, .names = options->names, .n_names = options->n_names,
+		.structures = structures_open(options->plan)};
 	route_names(&s->metrics);
 	s->metrics.session.free_slots = s->info.slots;
 	s->metrics.session.free_pages = s->info.pages;
@@ -351,6 +353,7 @@ int serve_run(const ServeOptions *options)
 		log_event(s, "ended", code ? s->failure : "drained");
 	}
 	close_all(s);
+	structures_close(s->limits.structures);
 	free(s);
 	return code;
 }

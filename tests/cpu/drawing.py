@@ -26,6 +26,7 @@ DEFAULTS = {
     "seed": 0,
     "stops": [],
     "bias": {},
+    "mask": 0,
 }
 
 
@@ -142,6 +143,9 @@ def check(request, plan_info, events, scores, tolerance):
         for token, value in r["bias"].items():
             if token < n:
                 biased[token] += np.float32(value)
+        if r["mask"]:
+            allowed = (np.arange(n) * 7919 + (len(prompt) + k) * 104729) % r["mask"] == 0
+            biased[~allowed] = -np.inf
         if k < r["min_new"]:
             biased[[t for t in ends if 0 <= t < n]] = -np.inf
         if r["temperature"]:

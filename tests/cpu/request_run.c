@@ -22,6 +22,8 @@ typedef struct Line {
 	AtlasBias bias[ATLAS_MAX_BIAS];
 	int32_t stops[ATLAS_MAX_STOP_TOKENS], tokens[MAX_TOKENS];
 	int n; /* tokens, with those of the answer */
+	int mask; /* each token of the answer is one of about as many-th of all; 0 = of all */
+	bool awaits_mask;
 } Line;
 
 static void need(bool ok, const char *what)
@@ -58,7 +60,7 @@ static void read_word(Line *l, const char *word)
 {
 	const char *value = strchr(word, '=') + 1;
 	const struct { const char *key; int *i; float *f; } rows[] = {{"max_new", &l->r.max_new, NULL},
-		{"min_new", &l->r.min_new, NULL}, {"ignore_stops", &l->r.ignore_stops, NULL},
+		{"min_new", &l->r.min_new, NULL}, {"mask", &l->mask, NULL}, {"ignore_stops", &l->r.ignore_stops, NULL},
 		{"top_logprobs", &l->r.top_logprobs, NULL}, {"top_k", &l->sampling.top_k, NULL},
 		{"temperature", NULL, &l->sampling.temperature}, {"top_p", NULL, &l->sampling.top_p},
 		{"min_p", NULL, &l->sampling.min_p}, {"repetition", NULL, &l->sampling.repetition_penalty},
@@ -96,6 +98,7 @@ static int read_requests(Line *lines)
 			.stop_tokens = l->stops, .bias = l->bias};
 		for (char *word = strtok(text, " \n"); word; word = strtok(NULL, " \n"))
 			read_word(l, word);
+		l->r.masked = l->mask > 0;
 	}
 	return n;
 }
@@ -120,6 +123,37 @@ static int write_scores(void *ctx, int pos, const float *logits)
 	return fwrite(logits, sizeof *logits, vocab, f) != vocab;
 }
 
+/* drawing.py has the same formula. */
+static bool is_allowed(const Line *l, int token) { return (token * 7919LL + l->n * 104729LL) % l->mask == 0; }
+
+/* The mask of the next token, after calls that are to be refused. */
+static void give_mask(AtlasSession *s, const AtlasPlanInfo *info, Line *l, int slot)
+{
+	const int n = (info->vocab + 31) / 32;
+	uint32_t *words = calloc((size_t)n, sizeof *words);
+	need(words != NULL, "no memory");
+	need(atlas_mask(s, slot, words, n) == ATLAS_ARGUMENT, "a mask without a token is taken");
+	for (int t = 0; t < info->vocab; t++)
+		words[t / 32] |= (uint32_t)is_allowed(l, t) << t % 32;
+	need(atlas_mask(s, slot, words, n + 1) == ATLAS_ARGUMENT, "a mask of another size is taken");
+	need(atlas_mask(s, info->slots, words, n) == ATLAS_ARGUMENT, "a mask of no slot is taken");
+	need(atlas_mask(s, slot, words, n) == ATLAS_OK, atlas_session_error(s));
+	need(atlas_mask(s, slot, words, n) == ATLAS_ARGUMENT, "two masks of one token are taken");
+	l->awaits_mask = false;
+	free(words);
+}
+
+/* Now and then, so that others go on while one waits. */
+static void give_masks(AtlasSession *s, const AtlasPlanInfo *info, Line *lines, const int *of, int n_lines)
+{
+	static unsigned turn;
+	for (int slot = 0; slot < info->slots; slot++) {
+		Line *l = of[slot] >= 0 && of[slot] < n_lines ? &lines[of[slot]] : NULL;
+		if (l && l->awaits_mask && turn++ % 3 == 0)
+			give_mask(s, info, l, slot);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static AtlasEvent events[MAX_EVENTS];
@@ -129,7 +163,9 @@ int main(int argc, char **argv)
 	AtlasSession *session;
 	AtlasPlanInfo info = {.struct_size = sizeof info};
 	AtlasSessionInfo step = {.struct_size = sizeof step};
-	int of[1024], started = 0, slot, n, mixed = 0;
+	static int of[1024];
+	int started = 0, slot, n, mixed = 0;
+	memset(of, -1, sizeof of);
 	need(argc == 5, "usage: request_run PLAN auto|cpu|cuda off|mtp|mixed SCORES <REQUESTS");
 	const bool mixes = strcmp(argv[3], "mixed") == 0;
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
@@ -148,8 +184,10 @@ int main(int argc, char **argv)
 			if ((s == ATLAS_NO_SLOT || s == ATLAS_NO_PAGES) && atlas_active(session))
 				break;
 			need(s == ATLAS_OK, atlas_session_error(session));
+			lines[started].awaits_mask = lines[started].mask > 0;
 			of[slot] = started++;
 		}
+		give_masks(session, &info, lines, of, n_lines);
 		need(atlas_step(session, events, MAX_EVENTS, &n) == ATLAS_OK, atlas_session_error(session));
 		atlas_session_info(session, &step);
 		mixed += step.step_phase && strcmp(step.step_phase, "mixed") == 0;
@@ -158,6 +196,7 @@ int main(int argc, char **argv)
 			print_event(session, i, of[events[i].slot], &events[i]);
 			need(l->n < MAX_TOKENS, "a text is too long");
 			l->tokens[l->n++] = events[i].token;
+			l->awaits_mask = l->mask && events[i].finish == ATLAS_RUNNING;
 		}
 	}
 	need(mixes ? mixed || n_lines <= info.slots : !mixed, "steps are mixed where they should not, or are not");

@@ -31,5 +31,10 @@ def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, f
     requests += some_requests(g, plan_info["vocab"], 14)
     _, made, scores = answer(build_dir, tmp_path, plan, "cpu", how, requests)
     assert sum(check(request, plan_info, events, of, 2e-5) for request, events, of in zip(requests, made, scores)) == 0
+    # every second one by masks, which come late: a token is one of 2 to 60
+    masked = [r | {"mask": int(g.integers(2, 60))} if i % 2 else r for i, r in enumerate(requests)]
+    _, made_by_masks, scores = answer(build_dir, tmp_path, plan, "cpu", how, masked)
+    assert sum(check(r, plan_info, events, of, 2e-5) for r, events, of in zip(masked, made_by_masks, scores)) == 0
+    assert made_by_masks[::2] == made[::2] and made_by_masks[1::2] != made[1::2]
     finishes = [events[-1]["finish"] for events in made]
     assert STOP in finishes and LENGTH in finishes and any(e["top"] for events in made for e in events)

@@ -12,6 +12,7 @@
 #include "compiler/text/toml.h"
 #include "compiler/tokenizer/read_tokenizer.h"
 #include "runtime/plan_handle.h"
+#include "runtime/grammar/match.h"
 #include "runtime/serve/api.h"
 #include "runtime/serve/http_read.h"
 #include "runtime/serve/json_scan.h"
@@ -621,6 +622,60 @@ static bool run_pieces(const uint8_t *bytes, size_t n)
 	return has_more;
 }
 
+/* A byte of those that may come next, by a number. */
+static int next_byte(const State *s, unsigned pick)
+{
+	int n = 0, found = -1;
+	for (int turn = 0; turn < 2 && found < 0; turn++) {
+		const unsigned wanted = n ? pick % (unsigned)n : 0;
+		n = 0;
+		for (int b = 0; b < 256; b++)
+			if (s->bytes[b / 64] >> b % 64 & 1 && (unsigned)n++ == wanted && turn)
+				found = b;
+		if (n == 0)
+			return -1;
+	}
+	return found;
+}
+
+/* A first byte of 'r' begins an expression, of 'c' choices, any other a schema. From every state that a text reaches
+ * some text goes on, or it may end. */
+static bool run_grammar(const uint8_t *bytes, size_t n)
+{
+	char *text = calloc(n + 1, 1);
+	GrammarError e;
+	Match m;
+	uint32_t state = 0;
+	if (n > 1)
+		memcpy(text, bytes + 1, n - 1);
+	const int kind = n ? bytes[0] : 0;
+	GrammarSource source = {.kind = kind == 'r' ? GRAMMAR_REGEX : kind == 'c' ? GRAMMAR_CHOICE : GRAMMAR_SCHEMA,
+		.text = text};
+	source.json = kind == 'r' ? NULL : json_loads(text, JSON_DECODE_ANY, NULL);
+	Grammar *g = kind == 'r' || source.json ? grammar_compile(&source, &e) : NULL;
+	if (!g && (kind == 'r' || source.json) && !e.text[0])
+		bug("refused without a word");
+	if (g && !match_open(&m, g, g->root, &state) && !m.effort.why)
+		bug("no first state");
+	for (unsigned i = 0; g && i < 300 && !m.effort.why; i++) {
+		const State s = m.states[state];
+		const int byte = next_byte(&s, n ? bytes[i % n] + i / (unsigned)n * 7 : 0);
+		if (state == 0 || (byte < 0 && !s.is_whole))
+			bug("nothing can follow");
+		if (byte < 0)
+			break;
+		state = match_step(&m, state, (uint8_t)byte);
+		if (state == 0 && !m.effort.why)
+			bug("a byte that may come does not");
+	}
+	if (g)
+		match_close(&m);
+	grammar_free(g);
+	json_decref(source.json);
+	free(text);
+	return g != NULL;
+}
+
 const FuzzTarget fuzz_targets[] = {
 	{"plan", run_plan}, {"msgpack", run_msgpack}, {"model-toml", run_model_toml}, {"family", run_family},
 	{"config", run_config}, {"safetensors", run_safetensors}, {"tokenizer", run_tokenizer},
@@ -628,6 +683,7 @@ const FuzzTarget fuzz_targets[] = {
 	{"chat-template", run_chat_template}, {"chat-program", run_chat_program}, {"chat-json", run_chat_json},
 	{"certificate", run_certificate}, {"json", run_json}, {"toml", run_toml}, {"http", run_http},
 	{"request", run_request}, {"pieces", run_pieces},
+	{"grammar", run_grammar},
 };
 const int n_fuzz_targets = sizeof fuzz_targets / sizeof fuzz_targets[0];
 

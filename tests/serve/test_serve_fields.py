@@ -45,6 +45,8 @@ TAKEN = {
     "stream_options": [{"a": True}],
     "logprobs": [],
     "metadata": WRONG,
+    "guided_json": [True, {"a": True}],
+    "guided_regex": ["word"],
     "cache_salt": ["word"],
 }
 
@@ -185,9 +187,9 @@ def test_values_that_ask_for_nothing(served, name, nothing):
             "the prompt has 513 tokens: this model's maximum context length is 512 tokens",
         ),
         (
-            {"response_format": {"type": "json_object"}},
+            {"response_format": {"type": "json"}},
             "response_format",
-            "response_format: this version writes free text only",
+            'response_format.type: expected "text", "json_object" or "json_schema"',
         ),
     ],
     ids=str,
@@ -241,7 +243,7 @@ def test_messages(served, messages, param, message):
         {"audio": {}},
         {"modalities": ["text", "audio"]},
         {"web_search_options": {}},
-        {"response_format": {"type": "json_schema"}},
+        {"guided_grammar": "root ::= x"},
     ],
     ids=str,
 )

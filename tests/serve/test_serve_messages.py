@@ -289,8 +289,8 @@ def test_turns_with_the_client(client):
         ({"mcp_servers": [{}]}, "mcp_servers: the server calls no other servers"),
         ({"container": "c"}, "container: the server runs no code"),
         (
-            {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
-            "output_config.format: this version writes free text only",
+            {"output_config": {"format": {"type": "grammar"}}},
+            'output_config.format.type: expected "text", "json_object" or "json_schema"',
         ),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema is missing: expected an object"),
         (

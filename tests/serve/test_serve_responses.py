@@ -273,9 +273,9 @@ def test_tools_that_others_run_are_left_out(talker):
         ({"prompt": {"id": "p"}}, "prompt", "prompt: no prompts are stored"),
         ({"truncation": "auto"}, "truncation", "truncation: a prompt is read whole or refused"),
         (
-            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+            {"text": {"format": {"type": "grammar"}}},
             "text.format",
-            "text.format: this version writes free text only",
+            'text.format.type: expected "text", "json_object" or "json_schema"',
         ),
         ({"tools": [{"type": "function"}]}, "tools[0].name", "tools[0].name is missing: expected a string"),
         ({"tool_choice": "all"}, "tool_choice", "tool_choice is all: expected auto, none, required or a tool"),

@@ -9,6 +9,7 @@
 #include "runtime/cli/bytes.h"
 #include "runtime/cli/generate/chat_prompt.h"
 #include "runtime/cli/generate/prompts.h"
+#include "runtime/cli/generate/structured.h"
 #include "runtime/cli/trust/certify.h"
 
 #include <math.h>
@@ -17,13 +18,15 @@
 #include <unistd.h>
 
 /* Why an answer ended: what JSON calls it, and what a person reads. */
-typedef enum End { RUNS, STOP_TOKEN, STOP_TEXT, MAX_TOKENS, CONTEXT_END, FAILED, CANCELLED, N_ENDS } End;
+typedef enum End { RUNS, STOP_TOKEN, STOP_TEXT, MAX_TOKENS, CONTEXT_END, WHOLE, FAILED, CANCELLED, N_ENDS } End;
 static const struct { const char *finish, *words; } ends[N_ENDS] = {[STOP_TOKEN] = {"stop", "stop token"},
 	[STOP_TEXT] = {"stop", "stop text"}, [MAX_TOKENS] = {"length", "token limit"},
-	[CONTEXT_END] = {"length", "end of context"}, [FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
+	[CONTEXT_END] = {"length", "end of context"}, [WHOLE] = {"stop", "whole structure"},
+	[FAILED] = {"failed", "failure"}, [CANCELLED] = {"", "cancelled"}};
 
 typedef struct Answer {
 	AtlasText *stream; /* NULL: ids alone */
+	Guide *guide; /* NULL: the answer is free */
 	Bytes text; /* so far */
 	size_t shown; /* bytes of text already on stdout */
 	int32_t *ids; /* generated */
@@ -38,6 +41,7 @@ typedef struct Run {
 	AtlasPlan *plan;
 	AtlasSession *session;
 	AtlasPlanInfo info;
+	Structured structured;
 	Prompts prompts;
 	Answer *answers; /* [prompts.n] */
 	int n_started, n_done, n_failed;
@@ -117,13 +121,21 @@ static int start_some(Run *r)
 		const int asked = p->sampling.max_new > 0 ? p->sampling.max_new : r->info.max_new_tokens;
 		const int max_new = asked > 0 ? asked : r->info.max_context;
 		int slot;
-		AtlasStatus status = atlas_start(r->session, p->tokens.ids, p->tokens.n, &sampling, max_new, &slot);
+		Answer *a = &r->answers[r->n_started];
+		const AtlasRequest request = {.struct_size = sizeof request, .tokens = p->tokens.ids, .n_tokens = p->tokens.n,
+			.sampling = &sampling, .max_new = max_new, .masked = r->structured.grammar != NULL};
+		AtlasStatus status = atlas_request_start(r->session, &request, &slot);
 		bool is_full = status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES;
 		if (is_full && atlas_active(r->session) > 0)
 			return 0;
 		if (status != ATLAS_OK)
 			return cli_fail_session(r->args, r->session, status);
-		r->answers[r->n_started].max_new = max_new;
+		if (!structured_guide(&r->structured, &r->info, &a->guide))
+			return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the structure of an answer");
+		status = a->guide ? structured_mask(r->session, slot, a->guide) : ATLAS_OK;
+		if (status != ATLAS_OK)
+			return cli_fail_session(r->args, r->session, status);
+		a->max_new = max_new;
 		r->in_slot[slot] = r->n_started++;
 	}
 	return 0;
@@ -182,6 +194,36 @@ static void print_line(const Run *r, int i)
 	fflush(stdout);
 }
 
+/* What is done about an answer that has ended, if it has. */
+static int end_answer(Run *r, int slot)
+{
+	const Answer *a = &r->answers[r->in_slot[slot]];
+	if (a->end) {
+		r->n_done++;
+		if (r->args->json && r->prompts.are_json)
+			print_line(r, r->in_slot[slot]);
+	}
+	return 0;
+}
+
+/* After a token of an answer with a structure: it is whole, or the next token has a mask. */
+static int guide_answer(Run *r, const AtlasEvent *e)
+{
+	Answer *a = &r->answers[r->in_slot[e->slot]];
+	const char *text = "";
+	size_t n = 0;
+	const bool good = guide_push(a->guide, e->token);
+	if (!good || !guide_is_over(a->guide)) {
+		const AtlasStatus status = structured_mask(r->session, e->slot, a->guide);
+		return status == ATLAS_OK ? 0 : cli_fail_session(r->args, r->session, status);
+	}
+	a->end = WHOLE;
+	atlas_cancel(r->session, e->slot);
+	if (a->stream && (atlas_text_finish(a->stream, &text, &n) != ATLAS_OK || !bytes_add(&a->text, text, n)))
+		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the text");
+	return end_answer(r, e->slot);
+}
+
 /* Adds a token's text; a stop text ends the answer here and now. */
 static int take_event(Run *r, const AtlasEvent *e)
 {
@@ -210,14 +252,10 @@ static int take_event(Run *r, const AtlasEvent *e)
 		if (e->finish == ATLAS_RUNNING)
 			atlas_cancel(r->session, e->slot);
 	}
-	if (a->end) {
-		r->n_done++;
-		if (r->args->json && r->prompts.are_json)
-			print_line(r, r->in_slot[e->slot]);
-	}
-	return 0;
+	else if (a->guide && !a->end)
+		return guide_answer(r, e);
+	return end_answer(r, e->slot);
 }
-
 /* "==> 3 <==", or with the prompt's own id. */
 static void print_heading(const Run *r)
 {
@@ -343,6 +381,7 @@ static int run_all(Run *r)
 	atlas_plan_info(r->plan, &r->info);
 	const bool certified = r->args->require_certified;
 	if ((certified && (code = certificate_required(r->args, r->plan, NULL))) || (code = encode_prompts(r)) ||
+		(code = structured_open(r->args, r->plan, &r->structured)) ||
 		(code = cli_open_session(r->args, r->plan, NULL, r->started, &r->session)) ||
 		(certified && (code = certificate_required(r->args, r->plan, r->session))))
 		return code;
@@ -377,6 +416,7 @@ int verb_run(const Args *args)
 	int code = run_all(&r);
 	for (int i = 0; r.answers && i < r.prompts.n; i++) {
 		Answer *a = &r.answers[i];
+		guide_close(a->guide);
 		atlas_text_close(a->stream);
 		free(a->text.at);
 		free(a->ids);
@@ -388,6 +428,7 @@ int verb_run(const Args *args)
 	free(r.events);
 	atlas_session_close(r.session);
 	atlas_device_end(r.started);
+	structured_close(&r.structured);
 	atlas_plan_close(r.plan);
 	return code;
 }

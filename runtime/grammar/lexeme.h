@@ -1,0 +1,70 @@
+/* lexeme.h - regular languages over bytes: expressions, and the deterministic automata that they become. */
+#ifndef ATLAS_GRAMMAR_LEXEME_H
+#define ATLAS_GRAMMAR_LEXEME_H
+
+#include "runtime/grammar/grammar.h"
+
+/* Work so far of a compilation, which has an end: what takes longer is refused. */
+typedef struct Effort {
+	int64_t left;      /* elementary steps, about a nanosecond or two each */
+	const char *why;   /* NULL = all is well; else static: what was too much, or is not supported */
+	int at;            /* byte of the expression that it is about, -1 = none */
+} Effort;
+
+/* Says why, if nothing was said before; returns false. */
+bool effort_refuse(Effort *e, const char *why, int at);
+/* Room for `n` elements of array *at, doubled as needed. */
+bool effort_reserve(Effort *e, void **at, uint32_t *cap, uint32_t n, size_t bytes);
+#define GROW(e, at, cap, n) effort_reserve((e), (void **)&(at), &(cap), (n), sizeof *(at))
+
+/* An automaton: state 0 is dead, 1 the start; every other state leads to an accepting one. */
+typedef struct Lexeme {
+	uint32_t n_states, n_classes;
+	uint8_t class_of[256];
+	uint16_t *next;   /* [n_states, n_classes] */
+	uint8_t *accepts; /* [n_states] */
+	uint8_t *ends;    /* [n_states] accepts, and nothing follows */
+	uint64_t (*bytes)[4]; /* [n_states] set of the bytes that lead on */
+	uint8_t *like;    /* [n_states] the state of a string's lexeme from which the same texts follow, 0 = none; NULL: it
+					   * was not asked for */
+} Lexeme;
+
+static inline uint32_t lexeme_step(const Lexeme *l, uint32_t state, uint8_t byte)
+{
+	return l->next[state * l->n_classes + l->class_of[byte]];
+}
+static inline bool lexeme_is_empty(const Lexeme *l) { return l->n_states < 2; } /* not even the empty text */
+void lexeme_free(Lexeme *l);
+
+typedef enum Writing {
+	AS_TEXT,        /* the bytes of the text */
+	AS_JSON_STRING, /* between the quotes of a JSON string and the closing one: '"', '\' and control characters are
+					 * escaped, in one way; other characters are not */
+} Writing;
+
+/* How an expression and a text meet. */
+typedef enum Search {
+	WHOLE, /* all of the text matches */
+	PART,  /* some part of it does, as `pattern` of JSON schemas means it */
+} Search;
+
+/* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back or ahead. */
+bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e);
+/* The texts [n], zero-terminated or of n_bytes, as they are. */
+bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n, Lexeme *l, Effort *e);
+
+typedef enum Combine { BOTH, FIRST_ONLY } Combine; /* what is in a and in b; in a and not in b */
+bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e);
+/* What is in `a`, strings as JSON, and has from lo to hi code points; hi UINT32_MAX = any number. */
+bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effort *e);
+/* Is all of the text of the language? */
+bool lexeme_has(const Lexeme *l, const void *text, size_t n);
+
+/* Any JSON string from after its first quote: state STRING_START is between two characters, where a character begins
+ * with every byte but '"'. */
+enum { STRING_START = 1 };
+bool lexeme_of_string(Lexeme *l, Effort *e);
+/* Fills l->like, unless the automaton is large. */
+bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e);
+
+#endif

@@ -1,0 +1,69 @@
+/* nodes.h - a compiled grammar: lexemes, and nodes that put them in order. */
+#ifndef ATLAS_GRAMMAR_NODES_H
+#define ATLAS_GRAMMAR_NODES_H
+
+#include "runtime/grammar/lexeme.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum NodeKind {
+	NODE_NONE,   /* matches nothing */
+	NODE_EMPTY,  /* the empty text */
+	NODE_TEXT,   /* bytes [a, a + b) of the grammar's, b > 0 */
+	NODE_LEXEME, /* lexemes[a] */
+	NODE_STRING, /* a JSON string after its first quote, of a to b characters; UINT32_MAX = any number */
+	NODE_LIST,   /* children [a, a + b), one after the other */
+	NODE_EITHER, /* one of children [a, a + b) */
+	NODE_REPEAT, /* node a, from b to c times; UINT32_MAX = any number */
+	NODE_RULE,   /* node a, which may be set later and may lead back here */
+} NodeKind;
+
+typedef struct Node { uint8_t kind; uint32_t a, b, c; } Node;
+
+/* Which tokens a lexeme's state takes (mask.c). */
+typedef struct AtomMask {
+	struct AtomMask *next;
+	uint32_t key[4]; /* of a string: least and most characters, state, 1; else ENDLESS, lexeme, state, 0 */
+	uint32_t *words; /* the lexeme goes on, or ends with the token */
+	uint32_t *exits; uint32_t n_exits; /* places of the tree where it may end and bytes follow */
+} AtomMask;
+
+enum { ATOM_SLOTS = 256, MOST_ATOMS = 512 };
+typedef struct AtomTable { /* filled while it is used, in any thread; entries stay to the end */
+	pthread_mutex_t lock;
+	AtomMask *slots[ATOM_SLOTS];
+	int n;
+} AtomTable;
+
+struct Grammar {
+	atomic_int owners;
+	Node *nodes; uint32_t n_nodes, nodes_cap; /* 0 is NONE, 1 EMPTY */
+	uint32_t *children, n_children, children_cap;
+	char *bytes; uint32_t n_bytes, bytes_cap;
+	Lexeme *lexemes; uint32_t n_lexemes, lexemes_cap;
+	Lexeme string;     /* of NODE_STRING */
+	uint32_t root;
+	Effort effort;     /* while it is compiled */
+	AtomTable atoms;   /* of its lexemes; those of strings are the vocabulary's */
+};
+
+enum { NONE = 0, EMPTY = 1, ENDLESS = UINT32_MAX };
+
+Grammar *nodes_open(void);
+/* Each gives the number of a new node, NONE after a failure, which stays in effort. */
+uint32_t node_add(Grammar *g, Node node);
+uint32_t node_text(Grammar *g, const char *text, size_t n);
+uint32_t node_lexeme(Grammar *g, Lexeme *l); /* takes it over */
+uint32_t node_all(Grammar *g, NodeKind kind, const uint32_t *children, uint32_t n); /* LIST or EITHER */
+uint32_t node_repeat(Grammar *g, uint32_t node, uint32_t lo, uint32_t hi);
+uint32_t node_rule(Grammar *g); /* matches nothing until its `a` is set */
+#define NODE_LIST_OF(g, ...) \
+	node_all((g), NODE_LIST, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4)
+#define NODE_EITHER_OF(g, ...) \
+	node_all((g), NODE_EITHER, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4)
+
+/* What no text can ever match becomes NONE, so that each state that is reached leads to an end. */
+void nodes_prune(Grammar *g);
+
+#endif

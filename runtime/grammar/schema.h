@@ -1,0 +1,67 @@
+/* schema.h - what the files that compile JSON schemas share. */
+#ifndef ATLAS_GRAMMAR_SCHEMA_H
+#define ATLAS_GRAMMAR_SCHEMA_H
+
+#include "runtime/grammar/nodes.h"
+
+typedef struct Ref { /* a schema that has a rule: of a $ref, or made of several */
+	json_t *schema;
+	uint32_t rule;
+	char pointer[200];
+} Ref;
+
+typedef struct Pair { json_t *a, *b, *both; } Pair;
+
+typedef struct Schemas {
+	Grammar *g;
+	json_t *root;
+	GrammarError *error;
+	char pointer[200];    /* of what is compiled */
+	size_t n_pointer;
+	int depth;
+	Ref *refs; uint32_t n_refs, refs_cap, n_done;
+	Pair *pairs; uint32_t n_pairs, pairs_cap;
+	json_t *made;         /* list: owns schemas that were made of others */
+	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
+	uint32_t any, separator, colon; /* nodes; `any` a rule */
+} Schemas;
+
+/* Fills the error, unless there is one, with `pointer` + "/" + key (NULL: nothing); returns NONE. */
+uint32_t schema_refuse(Schemas *b, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool schema_failed(const Schemas *b);
+/* Goes down to a member; schema_up with what it gave. */
+size_t schema_down(Schemas *b, const char *key);
+size_t schema_down_to(Schemas *b, const char *key, size_t index);
+void schema_up(Schemas *b, size_t before);
+
+uint32_t schema_node(Schemas *b, json_t *schema);            /* of any schema */
+uint32_t schema_rule(Schemas *b, json_t *schema);            /* the same, compiled later */
+uint32_t schema_object(Schemas *b, json_t *schema);          /* schema_object.c: type object */
+uint32_t schema_array(Schemas *b, json_t *schema);
+/* schema_value.c: of a schema with const (values NULL) or enum */
+uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values);
+
+/* schema_merge.c. Schemas that are given back belong to `made` or to the source; NULL after a failure. */
+/* Without $ref and allOf on its uppermost level. */
+json_t *schema_resolve(Schemas *b, json_t *schema);
+json_t *schema_both(Schemas *b, json_t *one, json_t *other); /* what both allow, resolved */
+json_t *schema_keep(Schemas *b, json_t *made);               /* steals the reference */
+json_t *schema_without(Schemas *b, json_t *schema, const char *key);
+json_t *schema_at(Schemas *b, const char *pointer);          /* "#/..." */
+bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is of both; false: perhaps */
+/* The schema that `schema`, of objects, has for a property that its `properties` does not name. */
+json_t *schema_for_others(Schemas *b, json_t *schema, const char *key);
+
+/* schema_string.c, schema_number.c: languages of the type's values; an empty lexeme: none. False after a failure. */
+bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi); /* with counts alone */
+bool schema_string(Schemas *b, json_t *schema, Lexeme *l); /* after the first quote */
+bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l);
+bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l);
+/* The bytes of a string between the quotes and the closing one; free(). */
+char *schema_quoted(const char *text, size_t n, size_t *n_quoted);
+
+/* A count: a whole number of 0 or more; *value stays where there is none. */
+bool schema_count(Schemas *b, json_t *schema, const char *key, uint32_t *value);
+bool schema_allows(json_t *schema, const char *type); /* by `type` alone */
+
+#endif

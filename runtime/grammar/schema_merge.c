@@ -1,0 +1,496 @@
+/* schema_merge.c - schemas that hold together: $ref with other keywords, allOf, anyOf with other keywords.
+ *
+ * Two schemas become one whose values are those of both. Members are put together only when they are compiled, by a
+ * schema {"allOf": [one, other]} that is made once for each pair, so recursive schemas stay finite.
+ */
+#include "runtime/grammar/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_HOPS = 64, MOST_PAIRS = 20000, MOST_BRANCHES = 256 };
+
+json_t *schema_keep(Schemas *b, json_t *made)
+{
+	if (!made || json_array_append_new(b->made, made) != 0) {
+		effort_refuse(&b->g->effort, "there is no memory", -1);
+		return NULL;
+	}
+	return made;
+}
+
+json_t *schema_without(Schemas *b, json_t *schema, const char *key)
+{
+	json_t *copy = schema_keep(b, json_copy(schema));
+	if (copy)
+		json_object_del(copy, key);
+	return copy;
+}
+
+json_t *schema_at(Schemas *b, const char *pointer)
+{
+	json_t *at = b->root;
+	if (!pointer || pointer[0] != '#' || (pointer[1] && pointer[1] != '/')) {
+		schema_refuse(b, "$ref", "a place of this schema is expected: \"#\" or \"#/...\"");
+		return NULL;
+	}
+	for (const char *c = pointer + 1; *c && at;) {
+		char key[256];
+		size_t n = 0;
+		for (c++; *c && *c != '/' && n < sizeof key - 1; c++) {
+			unsigned byte;
+			if (*c == '~' && (c[1] == '0' || c[1] == '1'))
+				key[n++] = *++c == '0' ? '~' : '/';
+			else if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1 && c[1] && c[2]) {
+				key[n++] = (char)byte;
+				c += 2;
+			} else
+				key[n++] = *c;
+		}
+		key[n] = 0;
+		at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10)) : json_object_get(at, key);
+	}
+	if (!json_is_object(at) && !json_is_boolean(at)) {
+		schema_refuse(b, "$ref", "there is no schema %.150s", pointer);
+		return NULL;
+	}
+	return at;
+}
+
+static json_t *find_pair(const Schemas *b, const json_t *one, const json_t *other)
+{
+	for (uint32_t i = 0; i < b->n_pairs; i++)
+		if (b->pairs[i].a == one && b->pairs[i].b == other)
+			return b->pairs[i].both;
+	return NULL;
+}
+
+/* The result for a pair, made before; takes the reference. */
+static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both)
+{
+	if (!schema_keep(b, both))
+		return NULL;
+	b->g->effort.left -= 200 + b->n_pairs;
+	if (b->n_pairs >= MOST_PAIRS || b->g->effort.left < 0) {
+		effort_refuse(&b->g->effort, "it takes too long to compile", -1);
+		return NULL;
+	}
+	if (!GROW(&b->g->effort, b->pairs, b->pairs_cap, b->n_pairs + 1))
+		return NULL;
+	b->pairs[b->n_pairs++] = (Pair){one, other, both};
+	return both;
+}
+
+/* {"allOf": [one, other]}, not looked into. */
+static json_t *later(Schemas *b, json_t *one, json_t *other)
+{
+	if (one == other || json_is_true(other) || json_is_false(one))
+		return one;
+	if (json_is_true(one) || json_is_false(other))
+		return other;
+	/* a pair of its own kind: its two are swapped, which schema_both never has for the same ones */
+	for (uint32_t i = 0; i < b->n_pairs; i++)
+		if (b->pairs[i].a == one && b->pairs[i].b == other && json_object_get(b->pairs[i].both, "allOf"))
+			return b->pairs[i].both;
+	return keep_pair(b, one, other, json_pack("{s:[O,O]}", "allOf", one, other));
+}
+
+/* Keywords ------------------------------------------------------------ */
+
+typedef json_t *MergeFn(Schemas *b, const char *key, json_t *one, json_t *other); /* a new reference */
+
+static json_t *larger(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	(void)b;
+	(void)key;
+	return json_incref(json_number_value(one) > json_number_value(other) ? one : other);
+}
+
+static json_t *smaller(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	(void)b;
+	(void)key;
+	return json_incref(json_number_value(one) < json_number_value(other) ? one : other);
+}
+
+static json_t *each_once(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	json_t *all = json_is_array(one) ? json_copy(one) : json_pack("[O]", one), *item;
+	size_t i, k;
+	(void)b;
+	(void)key;
+	for (i = 0; i < (json_is_array(other) ? json_array_size(other) : 1); i++) {
+		item = json_is_array(other) ? json_array_get(other, i) : other;
+		for (k = 0; k < json_array_size(all) && !json_equal(json_array_get(all, k), item);)
+			k++;
+		if (k == json_array_size(all))
+			json_array_append(all, item);
+	}
+	return all;
+}
+
+static json_t *common(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	json_t *all = json_array();
+	(void)b;
+	(void)key;
+	for (size_t i = 0; i < json_array_size(one); i++)
+		for (size_t k = 0; k < json_array_size(other); k++)
+			if (json_equal(json_array_get(one, i), json_array_get(other, k))) {
+				json_array_append(all, json_array_get(one, i));
+				break;
+			}
+	return all;
+}
+
+static json_t *common_types(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	static const char *const types[] = {"null", "boolean", "object", "array", "number", "integer", "string"};
+	json_t *all = json_array(), *a = json_pack("{s:O}", "type", one), *c = json_pack("{s:O}", "type", other);
+	(void)b;
+	(void)key;
+	bool number = false;
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		const bool has = schema_allows(a, types[i]) && schema_allows(c, types[i]);
+		number |= has && i == 4;
+		if (has && !(number && i == 5))
+			json_array_append_new(all, json_string(types[i]));
+	}
+	json_decref(a);
+	json_decref(c);
+	return all;
+}
+
+static json_t *both_later(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	(void)key;
+	return json_incref(later(b, one, other));
+}
+
+static json_t *both_each(Schemas *b, const char *key, json_t *one, json_t *other) /* prefixItems */
+{
+	const size_t n = json_array_size(one), m = json_array_size(other);
+	json_t *all = json_array();
+	if (n != m)
+		schema_refuse(b, key, "lists of different lengths cannot be put together");
+	for (size_t i = 0; i < n && i < m; i++)
+		json_array_append(all, later(b, json_array_get(one, i), json_array_get(other, i)));
+	return all;
+}
+
+static json_t *every_pair(Schemas *b, const char *key, json_t *one, json_t *other) /* anyOf */
+{
+	json_t *all = json_array();
+	if (json_array_size(one) * json_array_size(other) > MOST_BRANCHES)
+		schema_refuse(b, key, "too many alternatives come together");
+	for (size_t i = 0; i < json_array_size(one) && !schema_failed(b); i++)
+		for (size_t k = 0; k < json_array_size(other); k++)
+			json_array_append(all, later(b, json_array_get(one, i), json_array_get(other, k)));
+	return all;
+}
+
+static json_t *either_true(Schemas *b, const char *key, json_t *one, json_t *other)
+{
+	(void)b;
+	(void)key;
+	return json_incref(json_is_true(one) ? one : other);
+}
+
+static const struct { const char *key; MergeFn *merge; } rules[] = {
+	{"type", common_types}, {"required", each_once}, {"enum", common}, {"pattern", each_once}, {"format", each_once},
+	{"minimum", larger}, {"exclusiveMinimum", larger}, {"minLength", larger}, {"minItems", larger},
+	{"minProperties", larger}, {"maximum", smaller}, {"exclusiveMaximum", smaller}, {"maxLength", smaller},
+	{"maxItems", smaller}, {"maxProperties", smaller}, {"items", both_later}, {"additionalItems", both_later},
+	{"propertyNames", both_later}, {"prefixItems", both_each}, {"anyOf", every_pair}, {"uniqueItems", either_true},
+	{"multipleOf", each_once},
+};
+
+/* Of no weight: the first one stays. */
+static bool is_note(const char *key)
+{
+	static const char *const notes[] = {"title", "description", "default", "examples", "example", "$schema", "$id",
+		"id", "$comment", "$defs", "definitions", "$anchor", "readOnly", "writeOnly", "deprecated", "contentEncoding",
+		"contentMediaType", "contentSchema", "then", "else", "nullable"};
+	for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++)
+		if (strcmp(notes[i], key) == 0)
+			return true;
+	return strncmp(key, "x-", 2) == 0;
+}
+
+static bool merge_key(Schemas *b, json_t *all, const char *key, json_t *value)
+{
+	json_t *had = json_object_get(all, key);
+	if (!had || json_equal(had, value))
+		return had || json_object_set(all, key, value) == 0;
+	if (is_note(key))
+		return true;
+	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+		if (strcmp(rules[i].key, key) == 0) {
+			json_t *both = rules[i].merge(b, key, had, value);
+			return both && json_object_set_new(all, key, both) == 0 && !schema_failed(b);
+		}
+	return schema_refuse(b, key, "two schemas that hold at once have a different %s, which is not supported", key);
+}
+
+json_t *schema_for_others(Schemas *b, json_t *schema, const char *key)
+{
+	json_t *all = NULL, *one, *properties = json_object_get(schema, "patternProperties");
+	const char *pattern;
+	size_t n;
+	char *quoted = schema_quoted(key, strlen(key), &n);
+	json_object_foreach(properties, pattern, one) {
+		Lexeme l = {0};
+		if (quoted && schema_pattern(b, "patternProperties", pattern, PART, &l) && lexeme_has(&l, quoted, n))
+			all = all ? later(b, all, one) : one;
+		lexeme_free(&l);
+		if (schema_failed(b))
+			break;
+	}
+	free(quoted);
+	if (!quoted || schema_failed(b))
+		return NULL;
+	one = json_object_get(schema, "additionalProperties");
+	one = one ? one : json_object_get(schema, "unevaluatedProperties");
+	return all ? all : one ? one : schema_keep(b, json_true());
+}
+
+/* Properties of `from` that `to` has by other means than by name. */
+static bool cross(Schemas *b, json_t *all, json_t *from, json_t *to)
+{
+	const char *key;
+	json_t *schema;
+	json_object_foreach(json_object_get(from, "properties"), key, schema) {
+		if (json_object_get(json_object_get(to, "properties"), key))
+			continue;
+		json_t *other = schema_for_others(b, to, key);
+		json_t *both = other ? later(b, schema, other) : NULL;
+		if (!both || json_object_set(all, key, both) != 0)
+			return false;
+	}
+	return true;
+}
+
+static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
+{
+	static const char *const keys[] = {"properties", "patternProperties", "additionalProperties"};
+	json_t *properties = json_object();
+	const char *key;
+	json_t *schema, *mine;
+	bool ok = properties && cross(b, properties, one, other);
+	json_object_foreach(json_object_get(one, "properties"), key, schema) {
+		mine = json_object_get(json_object_get(other, "properties"), key);
+		json_t *both = mine ? later(b, schema, mine) : NULL;
+		ok = ok && (!mine || (both && json_object_set(properties, key, both) == 0));
+	}
+	ok = ok && cross(b, properties, other, one);
+	if (json_object_size(properties))
+		json_object_set(all, "properties", properties);
+	json_decref(properties);
+	json_t *p = json_object_get(one, "patternProperties"), *q = json_object_get(other, "patternProperties");
+	json_t *x = json_object_get(one, "additionalProperties"), *y = json_object_get(other, "additionalProperties");
+	x = x ? x : json_object_get(one, "unevaluatedProperties");
+	y = y ? y : json_object_get(other, "unevaluatedProperties");
+	if ((p && y && !json_is_true(y)) || (q && x && !json_is_true(x)) || (p && q && !json_equal(p, q)))
+		return schema_refuse(b, keys[1], "two schemas that hold at once have them, which is not supported");
+	if (p || q)
+		json_object_set(all, keys[1], p ? p : q);
+	json_t *rest = x && y ? later(b, x, y) : x ? x : y;
+	if (rest)
+		json_object_set(all, keys[2], rest);
+	return ok && !schema_failed(b);
+}
+
+static json_t *merge(Schemas *b, json_t *one, json_t *other)
+{
+	static const char *const objects[] = {"properties", "patternProperties", "additionalProperties",
+		"unevaluatedProperties"};
+	json_t *all = json_copy(one), *value;
+	const char *key;
+	bool ok = all != NULL;
+	json_t *const_one = json_object_get(one, "const"), *const_other = json_object_get(other, "const");
+	json_t *rest = json_copy(other);
+	for (size_t i = 0; ok && i < 4; i++) {
+		json_object_del(all, objects[i]);
+		json_object_del(rest, objects[i]);
+	}
+	if (ok && const_one && json_object_get(other, "enum") && !const_other) /* one value, or none */
+		ok = json_object_set_new(all, "enum", json_pack("[O]", const_one)) == 0 && json_object_del(all, "const") == 0;
+	if (ok && const_other && json_object_get(one, "enum") && !const_one)
+		ok = json_object_set_new(rest, "enum", json_pack("[O]", const_other)) == 0 &&
+			json_object_del(rest, "const") == 0;
+	if (ok && const_one && const_other && !json_equal(const_one, const_other)) {
+		json_decref(all);
+		json_decref(rest);
+		return json_false();
+	}
+	if (ok && json_is_array(json_object_get(one, "items")) != json_is_array(json_object_get(other, "items")) &&
+		json_object_get(one, "items") && json_object_get(other, "items"))
+		ok = schema_refuse(b, "items", "a list and a schema cannot be put together");
+	ok = ok && merge_objects(b, all, one, other);
+	json_object_foreach(rest, key, value)
+		ok = ok && merge_key(b, all, key, value);
+	json_decref(rest);
+	if (ok)
+		return all;
+	json_decref(all);
+	return NULL;
+}
+
+json_t *schema_resolve(Schemas *b, json_t *schema)
+{
+	for (int hops = 0; json_is_object(schema) && !schema_failed(b); hops++) {
+		json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
+		if (!ref && !all)
+			return schema;
+		if (hops >= MOST_HOPS) {
+			schema_refuse(b, ref ? "$ref" : "allOf", "it leads back to itself");
+			return NULL;
+		}
+		json_t *known = find_pair(b, schema, NULL);
+		if (known) {
+			schema = known;
+			continue;
+		}
+		json_t *rest = schema_without(b, schema, ref ? "$ref" : "allOf");
+		if (!rest)
+			return NULL;
+		if (ref) {
+			json_t *target = schema_at(b, json_string_value(ref));
+			/* the rest of it is put with the target, which may be a $ref itself */
+			if (target)
+				target = json_object_size(rest) == 0 ? target : schema_both(b, rest, target);
+			schema = target;
+			continue;
+		}
+		if (json_array_size(all) == 0) {
+			schema_refuse(b, "allOf", "a list of schemas is expected");
+			return NULL;
+		}
+		if (++b->depth > GRAMMAR_MAX_DEPTH) {
+			schema_refuse(b, "allOf", "schemas are more than %d deep, or lead back to themselves", GRAMMAR_MAX_DEPTH);
+			return NULL;
+		}
+		json_t *joined = rest;
+		for (size_t i = 0; joined && i < json_array_size(all); i++) {
+			const size_t before = schema_down_to(b, "allOf", i);
+			joined = schema_both(b, joined, json_array_get(all, i));
+			schema_up(b, before);
+		}
+		b->depth--;
+		if (!joined || !keep_pair(b, schema, NULL, json_incref(joined)))
+			return NULL;
+		schema = joined;
+	}
+	if (!schema_failed(b) && !json_is_boolean(schema))
+		schema_refuse(b, NULL, "a schema is expected: an object, true or false");
+	return schema_failed(b) ? NULL : schema;
+}
+
+json_t *schema_both(Schemas *b, json_t *one, json_t *other)
+{
+	if (++b->depth > GRAMMAR_MAX_DEPTH * 2) {
+		schema_refuse(b, NULL, "schemas are too deep, or lead back to themselves");
+		return NULL;
+	}
+	one = schema_resolve(b, one);
+	other = one ? schema_resolve(b, other) : NULL;
+	b->depth--;
+	if (!one || !other)
+		return NULL;
+	if (one == other || json_is_true(other) || json_is_false(one))
+		return one;
+	if (json_is_true(one) || json_is_false(other))
+		return other;
+	for (uint32_t i = 0; i < b->n_pairs; i++)
+		if (b->pairs[i].a == one && b->pairs[i].b == other && !json_object_get(b->pairs[i].both, "allOf"))
+			return b->pairs[i].both;
+	json_t *both = merge(b, one, other);
+	return both ? keep_pair(b, one, other, both) : NULL;
+}
+
+/* Apart ------------------------------------------------------------ */
+
+/* The values of const or enum; NULL: neither. */
+static json_t *values_of(Schemas *b, json_t *schema)
+{
+	json_t *one = json_object_get(schema, "const");
+	return one ? schema_keep(b, json_pack("[O]", one)) : json_object_get(schema, "enum");
+}
+
+static bool values_are_apart(Schemas *b, json_t *one, json_t *other)
+{
+	json_t *x = values_of(b, one), *y = values_of(b, other);
+	for (size_t i = 0; i < json_array_size(x); i++)
+		for (size_t k = 0; k < json_array_size(y); k++)
+			if (json_equal(json_array_get(x, i), json_array_get(y, k)))
+				return false;
+	return json_is_array(x) && json_is_array(y);
+}
+
+static bool requires(json_t *schema, const char *key)
+{
+	size_t i;
+	json_t *name;
+	json_array_foreach(json_object_get(schema, "required"), i, name)
+		if (json_is_string(name) && strcmp(json_string_value(name), key) == 0)
+			return true;
+	return false;
+}
+
+/* Is there a property whose values separate them? */
+static bool objects_are_apart(Schemas *b, json_t *one, json_t *other)
+{
+	json_t *mine = json_object_get(one, "properties"), *yours = json_object_get(other, "properties"), *schema;
+	const char *key;
+	json_object_foreach(mine, key, schema) {
+		json_t *same = json_object_get(yours, key);
+		if (!requires(one, key))
+			continue;
+		if (!same && json_is_false(json_object_get(other, "additionalProperties")) &&
+			!json_object_get(other, "patternProperties"))
+			return true;
+		json_t *x = same && requires(other, key) ? schema_resolve(b, schema) : NULL;
+		json_t *y = x ? schema_resolve(b, same) : NULL;
+		if (x && y && (json_is_false(x) || json_is_false(y) || values_are_apart(b, x, y)))
+			return true;
+	}
+	return false;
+}
+
+static bool kinds_are_apart(Schemas *b, json_t *one, json_t *other, const char *type)
+{
+	Lexeme x = {0}, y = {0}, both = {0};
+	bool apart = false;
+	if (strcmp(type, "object") == 0)
+		return objects_are_apart(b, one, other) || (!schema_failed(b) && objects_are_apart(b, other, one));
+	if (strcmp(type, "string") == 0)
+		apart = schema_string(b, one, &x) && schema_string(b, other, &y) &&
+			lexeme_combine(&x, &y, BOTH, &both, &b->g->effort) && lexeme_is_empty(&both);
+	else if (strcmp(type, "number") == 0 || strcmp(type, "integer") == 0)
+		apart = schema_number(b, one, !schema_allows(one, "number"), &x) &&
+			schema_number(b, other, !schema_allows(other, "number"), &y) &&
+			lexeme_combine(&x, &y, BOTH, &both, &b->g->effort) && lexeme_is_empty(&both);
+	lexeme_free(&x);
+	lexeme_free(&y);
+	lexeme_free(&both);
+	return apart;
+}
+
+bool schemas_are_apart(Schemas *b, json_t *one, json_t *other)
+{
+	static const char *const types[] = {"null", "boolean", "object", "array", "number", "integer", "string"};
+	one = schema_resolve(b, one);
+	other = one ? schema_resolve(b, other) : NULL;
+	if (!one || !other || json_is_true(one) || json_is_true(other))
+		return false;
+	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other))
+		return true;
+	if (json_object_get(one, "anyOf") || json_object_get(other, "anyOf") || json_object_get(one, "oneOf") ||
+		json_object_get(other, "oneOf"))
+		return false;
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+		if (schema_allows(one, types[i]) && schema_allows(other, types[i]) &&
+			!kinds_are_apart(b, one, other, types[i]))
+			return false;
+	return !schema_failed(b);
+}

@@ -1,0 +1,170 @@
+/* schema_string.c - strings by pattern, format and length. */
+#include "runtime/grammar/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OCTET "(25[0-5]|(2[0-4]|1[0-9]|[1-9]|)[0-9])"
+#define IPV4 OCTET "(\\." OCTET "){3}"
+#define H16 "[0-9a-fA-F]{1,4}"
+#define LS32 "(" H16 ":" H16 "|" IPV4 ")"
+#define IPV6 "((" H16 ":){6}" LS32 "|::(" H16 ":){5}" LS32 "|(" H16 ")?::(" H16 ":){4}" LS32 \
+	"|((" H16 ":){0,1}" H16 ")?::(" H16 ":){3}" LS32 "|((" H16 ":){0,2}" H16 ")?::(" H16 ":){2}" LS32 \
+	"|((" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|((" H16 ":){0,4}" H16 ")?::" LS32 \
+	"|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16 ":){0,6}" H16 ")?::)"
+#define YEAR "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+#define DATE YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)" \
+	"|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST LABEL "(\\." LABEL ")*"
+#define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define TAIL "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?"
+#define URI "[A-Za-z][A-Za-z0-9+.-]*:(//[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?(/" PCHAR "*)*|" \
+	PCHAR "+)" TAIL
+
+/* What is allowed is part of what the format's own specification allows, where that is without bound: dates leave out
+ * 29 February and leap seconds, URIs hosts in brackets. */
+static const struct { const char *name, *regex; } formats[] = {
+	{"date", DATE},
+	{"time", TIME},
+	{"date-time", DATE "T" TIME},
+	{"duration", "P([0-9]+W|([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)(T([0-9]+H([0-9]+M([0-9]+S)?)?|"
+		"[0-9]+M([0-9]+S)?|[0-9]+S))?|T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S))"},
+	{"email", "[A-Za-z0-9_+-]{1,64}(\\.[A-Za-z0-9_+-]{1,64})*@" LABEL "(\\." LABEL ")+"},
+	{"idn-email", "[A-Za-z0-9_+-]{1,64}(\\.[A-Za-z0-9_+-]{1,64})*@" LABEL "(\\." LABEL ")+"},
+	{"hostname", HOST},
+	{"idn-hostname", HOST},
+	{"ipv4", IPV4},
+	{"ipv6", IPV6},
+	{"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+	{"uri", URI},
+	{"iri", URI},
+	{"uri-reference", "(" URI "|/?" PCHAR "*(/" PCHAR "*)*" TAIL ")"},
+	{"iri-reference", "(" URI "|/?" PCHAR "*(/" PCHAR "*)*" TAIL ")"},
+	{"uri-template", "[A-Za-z0-9._~:/?#@!$&()*+,;=-]*"},
+	{"json-pointer", "(/([^~/\"\\\\\\x00-\\x1f]|~[01])*)*"},
+	{"relative-json-pointer", "(0|[1-9][0-9]*)(#|(/([^~/\"\\\\\\x00-\\x1f]|~[01])*)*)"},
+	{"regex", "[A-Za-z0-9 _.,:;=/-]*"},
+};
+
+bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l)
+{
+	Effort *e = &b->g->effort;
+	if (lexeme_of_regex(pattern, search, AS_JSON_STRING, l, e))
+		return true;
+	char why[160];
+	snprintf(why, sizeof why, "%s", e->why);
+	if (e->at >= 0)
+		snprintf(why, sizeof why, "%s, at byte %d", e->why, e->at);
+	schema_refuse(b, key, "%s", why);
+	return false;
+}
+
+/* *l becomes what is in it and in `more`, which is given up. */
+static bool narrow(Schemas *b, Lexeme *l, Lexeme *more)
+{
+	Lexeme both;
+	if (l->n_states == 0 && !l->next) {
+		*l = *more;
+		return true;
+	}
+	const bool ok = lexeme_combine(l, more, BOTH, &both, &b->g->effort);
+	lexeme_free(more);
+	if (!ok)
+		return false;
+	lexeme_free(l);
+	*l = both;
+	return true;
+}
+
+static bool add_pattern(Schemas *b, json_t *pattern, Lexeme *l)
+{
+	Lexeme more = {0};
+	if (!json_is_string(pattern))
+		return schema_refuse(b, "pattern", "a string is expected");
+	return schema_pattern(b, "pattern", json_string_value(pattern), PART, &more) && narrow(b, l, &more);
+}
+
+/* The expression of a format; NULL: it says nothing. */
+static const char *format_regex(json_t *format)
+{
+	const char *name = json_string_value(format);
+	for (size_t i = 0; name && i < sizeof formats / sizeof formats[0]; i++)
+		if (strcmp(formats[i].name, name) == 0)
+			return formats[i].regex;
+	return NULL;
+}
+
+static bool add_format(Schemas *b, json_t *format, Lexeme *l)
+{
+	const char *regex = format_regex(format);
+	Lexeme more = {0};
+	if (!json_is_string(format))
+		return schema_refuse(b, "format", "a string is expected");
+	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, l, &more));
+}
+
+bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
+{
+	(void)lo;
+	(void)hi;
+	json_t *formats_of = json_object_get(schema, "format");
+	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
+		!json_object_get(schema, "enum") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
+}
+
+/* const and enum, of names of properties. */
+static bool add_values(Schemas *b, json_t *schema, Lexeme *l)
+{
+	json_t *value = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
+	const size_t n = value ? 1 : json_array_size(values);
+	char **texts = calloc(n + 1, sizeof *texts);
+	size_t *n_bytes = calloc(n + 1, sizeof *n_bytes);
+	uint32_t kept = 0;
+	Lexeme more = {0};
+	bool ok = texts && n_bytes;
+	for (size_t i = 0; ok && i < n; i++) {
+		json_t *one = value ? value : json_array_get(values, i);
+		if (json_is_string(one))
+			ok = (texts[kept] = schema_quoted(json_string_value(one), json_string_length(one), &n_bytes[kept])) != NULL;
+		kept += json_is_string(one);
+	}
+	ok = ok && lexeme_of_texts((const char *const *)texts, n_bytes, kept, &more, &b->g->effort) && narrow(b, l, &more);
+	for (uint32_t i = 0; texts && i < kept; i++)
+		free(texts[i]);
+	free(texts);
+	free(n_bytes);
+	return ok;
+}
+
+bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+{
+	uint32_t lo = 0, hi = ENDLESS;
+	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
+	size_t i;
+	Lexeme counted;
+	*l = (Lexeme){0};
+	bool ok = schema_count(b, schema, "minLength", &lo) && schema_count(b, schema, "maxLength", &hi);
+	if (json_object_get(schema, "const") || json_object_get(schema, "enum"))
+		ok = ok && add_values(b, schema, l);
+	if (json_is_array(pattern)) /* of several schemas */
+		json_array_foreach(pattern, i, one)
+			ok = ok && add_pattern(b, one, l);
+	else if (pattern)
+		ok = ok && add_pattern(b, pattern, l);
+	if (json_is_array(format))
+		json_array_foreach(format, i, one)
+			ok = ok && add_format(b, one, l);
+	else if (format)
+		ok = ok && add_format(b, format, l);
+	if (ok && !l->next) /* no measure but the length */
+		ok = lexeme_of_string(l, &b->g->effort);
+	if (ok && (lo > 0 || hi != ENDLESS) && (ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort))) {
+		lexeme_free(l);
+		*l = counted;
+	}
+	if (!ok)
+		lexeme_free(l);
+	return ok;
+}

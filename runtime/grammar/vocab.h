@@ -1,0 +1,47 @@
+/* vocab.h - a vocabulary as a tree of bytes. */
+#ifndef ATLAS_GRAMMAR_VOCAB_H
+#define ATLAS_GRAMMAR_VOCAB_H
+
+#include "runtime/grammar/nodes.h"
+
+enum { SHORT = 32 };
+
+typedef struct Place { uint32_t at, chars; } Place; /* of the tree; characters of a string that begin before it */
+
+/* Places of the tree in the order of a walk that goes down first: the places below place i are (i, end[i]). */
+struct GrammarVocab {
+	const Tok *tok;
+	int n_ids, n_words;
+	uint32_t n;          /* places */
+	uint8_t *byte;       /* [n] that leads to it */
+	uint32_t *end;       /* [n] */
+	int32_t *token;      /* [n] whose bytes end there, -1 = none */
+	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
+	uint32_t first[256]; /* the place that a first byte leads to; n = none */
+	uint32_t depth;      /* most bytes of a token */
+	uint32_t *not_first; /* [n_words] tokens with another text where they are the first one */
+	Lexeme string;       /* as that of a grammar */
+	/* What a string may be from between two characters: */
+	uint32_t *in_string; /* [n_words] tokens that go on in it, or end it */
+	uint32_t *in_short;  /* [SHORT, n_words] of them, those of at most 0, 1, ... characters */
+	Place *inside; uint32_t n_inside;   /* those that go on, the longest first */
+	Place *closing; uint32_t n_closing; /* those that end it, and ends that other tokens have within */
+	AtomTable atoms;     /* of it */
+};
+
+/* A token and those of the same bytes. */
+static inline void vocab_set(const GrammarVocab *v, uint32_t *words, uint32_t place)
+{
+	for (int32_t t = v->token[place]; t >= 0; t = v->same[t])
+		words[t / 32] |= (uint32_t)1 << t % 32;
+}
+
+static inline void vocab_clear(const GrammarVocab *v, uint32_t *words, uint32_t place)
+{
+	for (int32_t t = v->token[place]; t >= 0; t = v->same[t])
+		words[t / 32] &= ~((uint32_t)1 << t % 32);
+}
+
+void atoms_free(AtomTable *t);
+
+#endif

@@ -1,0 +1,212 @@
+/* structure.c - see structure.h. */
+#include "runtime/serve/structure.h"
+#include "runtime/plan_handle.h"
+#include "runtime/serve/request.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT = 32 /* grammars */ };
+
+typedef struct Kept { char *key; Grammar *grammar; int64_t used; } Kept;
+
+struct Structures {
+	const AtlasPlan *plan;
+	pthread_mutex_t lock;
+	GrammarVocab *vocab;
+	Kept kept[KEPT];
+	int64_t turn;
+};
+
+Structures *structures_open(const AtlasPlan *plan)
+{
+	Structures *s = calloc(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->plan = plan;
+	pthread_mutex_init(&s->lock, NULL);
+	return s;
+}
+
+void structures_close(Structures *s)
+{
+	if (!s)
+		return;
+	for (int i = 0; i < KEPT; i++) {
+		free(s->kept[i].key);
+		grammar_free(s->kept[i].grammar);
+	}
+	grammar_vocab_close(s->vocab);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+/* Under the lock. */
+static Grammar *find(Structures *s, const char *key)
+{
+	for (int i = 0; i < KEPT; i++)
+		if (s->kept[i].key && strcmp(s->kept[i].key, key) == 0) {
+			s->kept[i].used = ++s->turn;
+			return grammar_keep(s->kept[i].grammar);
+		}
+	return NULL;
+}
+
+/* In place of the one that was used last the longest ago. Takes the key. */
+static void keep(Structures *s, char *key, Grammar *g)
+{
+	Kept *oldest = &s->kept[0];
+	for (int i = 1; i < KEPT; i++)
+		if (s->kept[i].used < oldest->used)
+			oldest = &s->kept[i];
+	free(oldest->key);
+	grammar_free(oldest->grammar);
+	*oldest = (Kept){key, grammar_keep(g), ++s->turn};
+}
+
+/* Different for different sources. */
+static char *key_of(const GrammarSource *source)
+{
+	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	const char *body = json ? json : source->text ? source->text : "";
+	char *key = malloc(strlen(body) + 2);
+	if (key)
+		sprintf(key, "%d%s", (int)source->kind, body);
+	free(json);
+	return key;
+}
+
+static bool compile(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
+{
+	Structures *s = limits->structures;
+	GrammarError why;
+	if (r->grammar)
+		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
+	if (!s || !s->plan->has_tokenizer)
+		return api_refuse(e, 400, param, "%s: the plan holds no tokenizer", param);
+	char *key = key_of(source);
+	if (!key)
+		return api_refuse(e, 500, NULL, "no memory");
+	pthread_mutex_lock(&s->lock);
+	if (!s->vocab)
+		s->vocab = grammar_vocab_open(&s->plan->tokenizer, limits->info->vocab);
+	const GrammarVocab *vocab = s->vocab;
+	r->grammar = find(s, key);
+	pthread_mutex_unlock(&s->lock);
+	if (!vocab) {
+		free(key);
+		return api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are words with "
+			"spaces between", param);
+	}
+	r->guide.vocab = vocab;
+	if (r->grammar)
+		free(key);
+	else if ((r->grammar = grammar_compile(source, &why))) {
+		pthread_mutex_lock(&s->lock);
+		keep(s, key, r->grammar);
+		pthread_mutex_unlock(&s->lock);
+	} else {
+		free(key);
+		api_refuse(e, 400, param, "%s%s%s: %s", param, why.pointer[0] ? " at " : "", why.pointer, why.text);
+		e->code = "invalid_structure";
+		return false;
+	}
+	r->guide.grammar = r->grammar;
+	return true;
+}
+
+/* A schema, or a text that is one. */
+static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *param, ApiRequest *r, ApiError *e)
+{
+	json_error_t at;
+	json_t *parsed = json_is_string(schema)
+		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
+	if (!parsed)
+		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
+	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
+	json_decref(parsed);
+	return good;
+}
+
+static bool compile_regex(const ApiLimits *limits, json_t *text, const char *param, ApiRequest *r, ApiError *e)
+{
+	if (!json_is_string(text))
+		return api_refuse(e, 400, param, "%s is %s: expected a string", param, api_kind(text));
+	return compile(
+		limits, &(GrammarSource){.kind = GRAMMAR_REGEX, .text = json_string_value(text)}, param, r, e);
+}
+
+static bool compile_choice(const ApiLimits *limits, json_t *list, const char *param, ApiRequest *r, ApiError *e)
+{
+	if (!json_is_array(list))
+		return api_refuse(e, 400, param, "%s is %s: expected a list of strings", param, api_kind(list));
+	return compile(limits, &(GrammarSource){.kind = GRAMMAR_CHOICE, .json = list}, param, r, e);
+}
+
+static bool compile_object(const ApiLimits *limits, json_t *value, const char *param, ApiRequest *r, ApiError *e)
+{
+	if (!json_is_boolean(value))
+		return api_refuse(e, 400, param, "%s is %s: expected true or false", param, api_kind(value));
+	return json_is_false(value) || compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+}
+
+bool request_format(const ApiLimits *limits, json_t *format, const char *param, ApiRequest *r, ApiError *e)
+{
+	char name[80];
+	const char *type = NULL;
+	if (!format)
+		return true;
+	if (!json_is_object(format))
+		return api_refuse(e, 400, param, "%s is %s: expected an object", param, api_kind(format));
+	if (!api_text(format, "type", &type, e))
+		return false;
+	if (type && strcmp(type, "text") == 0)
+		return true;
+	if (type && strcmp(type, "json_object") == 0)
+		return compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+	if (!type || strcmp(type, "json_schema") != 0)
+		return api_refuse(e, 400, param, "%s.type: expected \"text\", \"json_object\" or \"json_schema\"", param);
+	json_t *inner = api_get(format, "json_schema");
+	json_t *schema = api_get(inner ? inner : format, "schema");
+	snprintf(name, sizeof name, "%s%s.schema", param, inner ? ".json_schema" : "");
+	if (!json_is_object(schema) && !json_is_boolean(schema))
+		return api_refuse(e, 400, name, "%s is %s: expected a JSON schema", name, api_kind(schema));
+	return compile_schema(limits, schema, name, r, e);
+}
+
+typedef bool CompileFn(const ApiLimits *limits, json_t *value, const char *param, ApiRequest *r, ApiError *e);
+
+bool api_read_structure(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e)
+{
+	static const struct { const char *group, *name; CompileFn *compile; } fields[] = {
+		{NULL, "response_format", request_format}, {"structured_outputs", "json", compile_schema},
+		{"structured_outputs", "regex", compile_regex}, {"structured_outputs", "choice", compile_choice},
+		{"structured_outputs", "json_object", compile_object}, {NULL, "guided_json", compile_schema},
+		{NULL, "guided_regex", compile_regex}, {NULL, "guided_choice", compile_choice}};
+	json_t *group = api_get(body, "structured_outputs"), *value;
+	const char *name;
+	bool known = true;
+	if (group && !json_is_object(group))
+		return api_refuse(e, 400, "structured_outputs", "structured_outputs is %s: expected an object",
+			api_kind(group));
+	json_object_foreach(group, name, value) {
+		known = json_is_null(value) || json_is_false(value);
+		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+			known |= fields[i].group && strcmp(fields[i].name, name) == 0;
+		if (!known)
+			return api_refuse(e, 400, "structured_outputs", "structured_outputs.%.60s is not supported: expected "
+				"one of json, regex, choice and json_object", name);
+	}
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+		char param[64];
+		value = api_get(fields[i].group ? group : body, fields[i].name);
+		if (!value)
+			continue;
+		snprintf(param, sizeof param, "%s%s%s", fields[i].group ? fields[i].group : "", fields[i].group ? "." : "",
+			fields[i].name);
+		if (!fields[i].compile(limits, value, param, r, e))
+			return false;
+	}
+	return true;
+}

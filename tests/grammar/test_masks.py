@@ -1,0 +1,231 @@
+"""Masks beside those of llguidance, and the documents that they allow before `jsonschema`.
+
+A text is written token by token, each drawn at random of our mask. In front of each the two masks must be equal. Two
+differences are meant. Where only one text can follow, llguidance allows but the tokens that an encoder would take for
+it; every token that we allow besides must be one that it takes. And formats and bounded numbers are narrower here, so
+there ours must be among theirs, and `jsonschema` is the judge of what we allow."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import jsonschema
+import llguidance
+import llguidance.numpy
+import numpy as np
+import pytest
+from probe import Refused, bits
+from schemas import OURS, WRITTEN, random_schema
+
+POLICY = {"whitespace_flexible": False, "item_separator": ",\x20?", "key_separator": ":\x20?"}
+N_RANDOM = 200 - len(WRITTEN)
+STEPS = 120
+
+
+def peer_of(vocabulary, schema):
+    source = dict(schema) | {"x-guidance": POLICY}
+    matcher = llguidance.LLMatcher(vocabulary.peer, llguidance.LLMatcher.grammar_from_json_schema(json.dumps(source)))
+    assert not matcher.is_error(), matcher.get_error()
+    return matcher
+
+
+def peer_mask(vocabulary, matcher):
+    mask = llguidance.numpy.allocate_token_bitmask(1, vocabulary.n_ids)
+    llguidance.numpy.fill_next_token_bitmask(matcher, mask, 0)
+    mask = mask[0].view(np.uint32).copy()
+    for token in vocabulary.left_out:  # tokens that we never allow: added ones
+        mask[token // 32] &= ~np.uint32(1 << (token % 32))
+    return mask
+
+
+def in_escape(text):
+    """Does it end within "\\uXXXX"? In keys that a schema does not name llguidance lets it be any character."""
+    return re.search(rb"(?<!\\)(\\\\)*\\u[0-9a-fA-F]{0,3}$", text) is not None
+
+
+def compare(vocabulary, matcher, ours, where):
+    theirs = peer_mask(vocabulary, matcher)
+    if np.array_equal(ours, theirs):
+        return
+    extra, missing = bits(ours & ~theirs), bits(theirs & ~ours)
+    if in_escape(where):
+        missing = []
+    missing = [t for t in missing if "\\u" not in vocabulary.text(t)]
+    assert len(missing) == 0, f"{where}: llguidance also allows {[vocabulary.text(t) for t in missing[:9]]}"
+    for token in extra:
+        taken = matcher.deep_copy().try_consume_tokens([int(token)])
+        assert taken == 1, f"{where}: {vocabulary.text(token)!r} is allowed here alone"
+
+
+def draw(rng, vocabulary, mask, whole):
+    """Mostly what ends something, so that texts come to an end."""
+    ids = bits(mask)
+    assert len(ids), "nothing may follow"
+    if whole and rng.random() < 0.3:
+        return vocabulary.end
+    ids = ids[ids != vocabulary.end]
+    if len(ids) == 0:
+        return vocabulary.end
+    few = [int(rng.choice(ids)) for _ in range(6)]
+    closing = [t for t in few if any(c in vocabulary.text(t) for c in '"]}')]
+    return rng.choice(closing if closing and rng.random() < 0.7 else few)
+
+
+def write(rng, vocabulary, matcher=None):
+    """A text of the grammar, None where it did not end in time; wrong turns are tried on the way."""
+    probe, text = vocabulary.probe, b""
+    for _ in range(STEPS):
+        mask, whole, over, _ = probe.mask()
+        if matcher:
+            compare(vocabulary, matcher, mask, text)
+        assert bool(mask[vocabulary.end // 32] >> (vocabulary.end % 32) & 1) == whole
+        wrong = rng.randrange(vocabulary.n_ids)
+        if not mask[wrong // 32] >> (wrong % 32) & 1:
+            assert wrong in vocabulary.silent or probe.tokens([wrong]) == 0, (text, wrong)
+        token = draw(rng, vocabulary, mask, whole)
+        if token == vocabulary.end:
+            assert whole
+            return text
+        assert not over and probe.tokens([token]) == 1
+        assert not matcher or matcher.consume_token(token)
+        text += vocabulary.bytes(token)
+    return None
+
+
+def judge(text, schema):
+    value = json.loads(text.decode())
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    jsonschema.Draft202012Validator(schema, format_checker=checker).validate(value)
+
+
+def check(vocabulary, schema, seed, texts, beside):
+    rng, ended = random.Random(seed), 0
+    vocabulary.probe.schema(schema)
+    for _ in range(texts):
+        vocabulary.probe.again()
+        text = write(rng, vocabulary, peer_of(vocabulary, schema) if beside else None)
+        ended += text is not None
+        if text is not None:
+            judge(text, schema)
+    return ended
+
+
+@pytest.mark.parametrize("number", range(len(WRITTEN)))
+def test_masks_of_each_keyword(vocabulary, number):
+    check(vocabulary, WRITTEN[number], number, 4, True)
+
+
+def test_masks_of_random_schemas(vocabulary):
+    ended = 0
+    for seed in range(N_RANDOM):
+        schema = random_schema(random.Random(seed))
+        ended += check(vocabulary, schema, seed, 2, True)
+    assert ended > N_RANDOM  # of twice as many
+
+
+@pytest.mark.parametrize("number", range(len(OURS)))
+def test_documents_of_what_is_ours_alone(vocabulary, number):
+    assert check(vocabulary, OURS[number], number, 12, False) > 0
+
+
+def test_texts_that_a_schema_has(vocabulary):
+    """The other direction: values that `jsonschema` takes can be written, those that it refuses cannot."""
+    cases = [
+        ({"type": "integer", "minimum": -20, "maximum": 1234}, range(-130, 1400)),
+        ({"type": "number", "exclusiveMinimum": -1.5, "maximum": 2.25}, [i / 8 for i in range(-30, 40)]),
+        ({"type": "number", "minimum": 0.05, "exclusiveMaximum": 20}, [i / 100 for i in range(-20, 2100, 7)]),
+        ({"type": "integer", "multipleOf": 12}, range(-150, 400)),
+        ({"type": "number", "multipleOf": 0.05}, ["0.05", "0.1", "0.12", "3", "3.15", "3.151", "-0.35", "0.350"]),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, ["", "a", "ab", "é😀", '"\\', "abc", "a\nb", "abcd"]),
+        ({"type": "string", "pattern": "b+"}, ["", "b", "abba", "a", "\n b \u2028"]),
+        ({"type": "string", "pattern": "^a|b$"}, ["a", "ax", "xb", "b", "xbx", "xa"]),
+        ({"type": "array", "maxItems": 2}, [[], [1], [1, [2]], [1, 2, 3]]),
+    ]
+    for schema, values in cases:
+        vocabulary.probe.schema(schema)
+        for value in values:
+            text = (
+                value
+                if isinstance(value, str) and schema["type"] == "number"
+                else json.dumps(value, ensure_ascii=False)
+            )
+            wanted = jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+            if schema.get("multipleOf") == 0.05:
+                wanted = float(text) * 100 % 5 < 1e-9 or 5 - float(text) * 100 % 5 < 1e-9
+                wanted = wanted and len(text.partition(".")[2]) <= 2
+            vocabulary.probe.again()
+            taken = vocabulary.probe.bytes(text.replace('", "', '","').encode())
+            whole = taken and vocabulary.probe.mask()[1]
+            assert whole == wanted, (schema, text)
+
+
+def test_expressions_are_those_of_python(vocabulary):
+    expressions = ["a*b|c", "(ab)+", "[^a-y]{2}", "a{2,3}?", "\\d+\\.\\d", "(?:x|)y", "[\\]a-]", "\\u0061[\\x62]", "a|",
+                   "(?P<n>a)b?", "é+", "\\s\\S", "[a-c-]+"]  # fmt: skip
+    alphabet = ["a", "b", "c", "x", "y", "z", "1", "2", ".", "]", "-", " ", "é"]
+    rng = random.Random(1)
+    for expression in expressions:
+        vocabulary.probe.compile("r", expression)
+        for _ in range(300):
+            text = "".join(rng.choice(alphabet) for _ in range(rng.randrange(5)))
+            vocabulary.probe.again()
+            whole = vocabulary.probe.bytes(text.encode()) if text else True
+            whole = whole and vocabulary.probe.mask()[1]
+            assert whole == bool(re.fullmatch(expression, text)), (expression, text)
+
+
+@pytest.mark.parametrize(
+    "source,pointer,words",
+    [
+        ({"not": {"type": "null"}}, "/not", "not is not supported"),
+        ({"type": "array", "items": {"uniqueItems": True, "type": "array"}}, "/items/uniqueItems", "uniqueItems"),
+        ({"type": "array", "contains": {}}, "/contains", "contains is not supported"),
+        ({"if": {}, "then": False}, "/if", "if is not supported"),
+        ({"properties": {"a/~": {"type": "strin"}}}, "/properties/a~1~0/type", "a type of JSON"),
+        ({"$defs": {"x": {"pattern": "\\b"}}, "$ref": "#/$defs/x"}, "/pattern", "borders of words"),
+        ({"$ref": "other.json"}, "/$ref", "a place of this schema"),
+        ({"$ref": "#"}, "", "nothing can match"),
+        ({"allOf": [{"$ref": "#"}]}, "/allOf", "lead back"),
+        ({"oneOf": [{"type": "string"}, {"maxLength": 3}]}, "/oneOf", "may be of both"),
+        ({"type": "object", "minProperties": -1}, "/minProperties", "a whole number"),
+        ({"properties": []}, "/properties", "an object is expected"),
+        ({"anyOf": []}, "/anyOf", "a list of schemas"),
+        ({"multipleOf": 0}, "/multipleOf", "a number above 0"),
+        ({"patternProperties": {"a": {"type": "null"}, "b": {"type": "integer"}}}, "/patternProperties", "two of the"),
+        ("7", "", "a schema is expected"),
+        ("[", "", "no JSON"),
+        ({"enum": []}, "/enum", "1 to 4096"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "", "nothing can match"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_refused(vocabulary, source, pointer, words):
+    with pytest.raises(Refused) as refused:
+        vocabulary.probe.schema(source)
+    assert refused.value.args[0].startswith(pointer) and words in refused.value.args[1], refused.value.args
+
+
+def test_hostile_sources_end_in_time(vocabulary):
+    import time
+
+    deep = "[" * 1000 + "]" * 1000
+    nested = {"type": "null"}
+    for _ in range(200):
+        nested = {"anyOf": [nested, {"type": "array", "items": nested}]} if _ < 12 else {"items": nested}
+    many = {"type": "object", "properties": {f"k{i}": {"type": "string"} for i in range(1500)}}
+    product = {"allOf": [{"anyOf": [{"minLength": i} for i in range(40)]} for _ in range(6)]}
+    sources = [("s", deep), ("s", json.dumps(nested)), ("s", json.dumps(many)), ("s", json.dumps(product)),
+               ("r", "(a|b)*a(a|b){40}"), ("r", "(" * 40 + ")" * 40), ("r", "((a{500}){500}){500}"),
+               ("s", json.dumps({"type": "string", "pattern": "^.{1,300}$", "maxLength": 100000})),
+               ("c", json.dumps(["x" * 15] * 4096)),
+               ("s", json.dumps({"type": "number", "minimum": 1e-300, "maximum": 1e300}))]  # fmt: skip
+    for kind, source in sources:
+        began = time.monotonic()
+        try:
+            vocabulary.probe.compile(kind, source)
+            vocabulary.probe.mask()
+        except Refused as refused:
+            assert refused.args[1]
+        assert time.monotonic() - began < 3, source[:60]

@@ -1,0 +1,268 @@
+"""Structured output over HTTP, by the official client, on the reference device.
+
+The fixture writes nonsense, so what it writes is valid only because each token was drawn by a mask. `jsonschema`
+judges."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+
+import anthropic
+import jsonschema
+import openai
+import pytest
+from server import text_of
+
+PROMPT = "In the beginning"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "size": {"type": "number", "exclusiveMinimum": -1.5, "maximum": 2},
+        "tags": {"type": "array", "items": {"enum": ["a", "b c", None]}, "maxItems": 3},
+        "next": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[a-f]{2,4}$"}]},
+    },
+    "required": ["name", "age", "size", "tags", "next"],
+    "additionalProperties": False,
+}
+LONG = 400  # tokens, more than any number of the schema needs in practice
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    return client_of(served)
+
+
+def ask(client, max_tokens=LONG, **more):
+    return client.completions.create(model="tiny", prompt=PROMPT, max_tokens=max_tokens, **more)
+
+
+def judge(choice, schema):
+    """A whole answer is of the schema, a cut one is only cut: nothing could be otherwise by the mask alone."""
+    if choice.finish_reason == "stop":
+        jsonschema.validate(json.loads(choice.text), schema)
+    else:
+        assert choice.finish_reason == "length"
+    return choice.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1, 2])
+def test_every_answer_is_of_the_schema(client, temperature):
+    whole = 0
+    for seed in range(20):
+        answer = ask(client, temperature=temperature, seed=seed, extra_body={"guided_json": SCHEMA})
+        whole += judge(answer.choices[0], SCHEMA)
+    assert whole >= (0 if temperature == 0 else 15)  # numbers may have digits without end
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}},
+        {"structured_outputs": {"json": SCHEMA, "regex": None}},
+        {"guided_json": json.dumps(SCHEMA)},
+    ],
+    ids=["response_format", "structured_outputs", "guided_json"],
+)
+def test_all_fields_ask_for_the_same(client, fields):
+    wanted = ask(client, temperature=1, seed=3, extra_body={"guided_json": SCHEMA})
+    answer = ask(client, temperature=1, seed=3, extra_body=fields)
+    assert answer.choices[0].text == wanted.choices[0].text and answer.choices[0].finish_reason == "stop"
+    pieces = ask(client, temperature=1, seed=3, stream=True, extra_body=fields)
+    chunks = [c.choices[0] for c in pieces if c.choices]
+    assert "".join(c.text for c in chunks) == wanted.choices[0].text
+    assert [c.finish_reason for c in chunks if c.finish_reason] == ["stop"]
+
+
+def test_expressions_choices_and_objects(client):
+    for seed in range(8):
+        expression = r"(yes|no), [a-z]{3,9}[0-9]{2}!"
+        answer = ask(client, temperature=1.5, seed=seed, extra_body={"structured_outputs": {"regex": expression}})
+        assert re.fullmatch(expression, answer.choices[0].text), answer.choices[0].text
+        choices = ["alpha", "alphabet", 'Å, "quoted"', "beta\n"]
+        answer = ask(client, temperature=1.5, seed=seed, extra_body={"guided_choice": choices})
+        assert answer.choices[0].text in choices and answer.choices[0].finish_reason == "stop"
+        answer = ask(client, temperature=1, seed=seed, extra_body={"response_format": {"type": "json_object"}})
+        if answer.choices[0].finish_reason == "stop":
+            assert isinstance(json.loads(answer.choices[0].text), dict)
+
+
+def test_text_is_no_structure(atlas, trained, client):
+    answer = ask(client, 20, temperature=0, extra_body={"response_format": {"type": "text"}, "structured_outputs": {}})
+    assert answer.choices[0].text == text_of(atlas, trained, PROMPT, 20, "--temperature", 0)
+
+
+def test_several_answers_each_have_their_own_text(client):
+    answer = ask(client, temperature=1, seed=5, n=2, extra_body={"guided_json": SCHEMA})
+    alone = [ask(client, temperature=1, seed=5 + i, extra_body={"guided_json": SCHEMA}).choices[0].text for i in (0, 1)]
+    assert [c.text for c in answer.choices] == alone and alone[0] != alone[1]
+
+
+def test_log_probabilities_are_those_without_masks(client):
+    answer = ask(client, temperature=0, logprobs=5, extra_body={"guided_choice": ["{}"]})
+    logs = answer.choices[0].logprobs
+    assert "".join(logs.tokens) == "{}" and all(p <= 0 for p in logs.token_logprobs)
+    assert logs.tokens[0] not in logs.top_logprobs[0] or logs.token_logprobs[0] <= 0
+
+
+def test_what_a_request_forbids_besides(client, served):
+    """A stop string ends the text, a bias holds, and where both leave nothing the request fails by name."""
+    answer = ask(client, temperature=0, stop=['"age"'], extra_body={"guided_json": SCHEMA})
+    assert answer.choices[0].finish_reason == "stop" and '"age"' not in answer.choices[0].text
+    first = ask(client, 1, temperature=0, extra_body={"guided_choice": ["a", "b"]}).choices[0].text
+    status, ids = served.post("/tokenize", {"prompt": first, "add_special_tokens": False})
+    assert status == 200 and len(ids["tokens"]) == 1
+    other = ask(client, 1, temperature=0, logit_bias={str(ids["tokens"][0]): -100},
+                extra_body={"guided_choice": ["a", "b"]})  # fmt: skip
+    assert {first, other.choices[0].text} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "fields,param,words",
+    [
+        ({"guided_json": {"properties": {"a/b": {"not": {}}}}}, "guided_json", "/properties/a~1b/not: not is not"),
+        ({"guided_json": "{"}, "guided_json", "not JSON: line 1"),
+        ({"guided_json": 5}, "guided_json", "a schema is expected"),
+        ({"guided_json": {"type": "string", "pattern": "(?=a)"}}, "guided_json", "/pattern: looking ahead"),
+        ({"guided_json": {"type": "string", "pattern": "(a)\\1"}}, "guided_json", "references back"),
+        ({"guided_json": {"$ref": "#/$defs/none"}}, "guided_json", "/$ref: there is no schema"),
+        ({"guided_json": {"enum": list(range(4097))}}, "guided_json", "/enum: a list of 1 to 4096"),
+        ({"guided_json": {"const": "x" * 66000}}, "guided_json", "more than 65536 bytes"),
+        ({"guided_json": {"type": "object", "required": ["a"], "properties": {"a": False}}}, "guided_json", "nothing can"),
+        ({"guided_regex": "(a"}, "guided_regex", "')' is missing"),
+        ({"guided_regex": ["a"]}, "guided_regex", "expected a string"),
+        ({"guided_choice": []}, "guided_choice", "1 to 4096 choices"),
+        ({"guided_choice": ["a", 1]}, "guided_choice", "/1: a string"),
+        ({"structured_outputs": {"grammar": "root ::= x"}}, "structured_outputs", "structured_outputs.grammar is not"),
+        ({"structured_outputs": []}, "structured_outputs", "expected an object"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.schema", "expected a JSON schema"),
+        ({"response_format": {"type": "xml"}}, "response_format", "expected \"text\""),
+        ({"response_format": "json"}, "response_format", "expected an object"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex", "already"),
+        ({"guided_grammar": "x"}, "guided_grammar", "structures are"),
+    ],
+    ids=lambda v: None,
+)  # fmt: skip
+def test_refusals_have_a_place(served, client, fields, param, words):
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, 5, extra_body=fields)
+    assert refused.value.param == param and words in refused.value.body["message"], refused.value.body
+    assert served.get("/health")[0] == 200
+
+
+def test_a_deep_or_ambiguous_source_is_refused_in_time(served):
+    deep = {"type": "array"}
+    for _ in range(40):
+        deep = {"type": "array", "items": deep}
+    for source in (
+        {"guided_json": deep},
+        {"guided_regex": "(a|b)*a(a|b){30}"},
+        {"guided_regex": "(((a{999}){999}){999})"},
+    ):
+        status, answer = served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 4} | source, timeout=20)
+        assert status == 400, answer
+
+
+@pytest.fixture(scope="module")
+def drafting(small_plan_of, plan_of, tmp_path_factory):
+    """Plans whose drafts are a head's, and the host's."""
+    toml = tmp_path_factory.mktemp("drafts") / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 2\n[kv]\npage = 16\n[phases]\nprefill = [64]\ndecode = [2]\n"
+        '[speculate]\ndrafter = "ngram"\nrows = 3\n'
+    )
+    return {
+        "head": small_plan_of("qwen3_5_moe-trained", "--target", "none"),
+        "ngram": plan_of("llama-trained", "--target", "none", "--model", toml),
+    }
+
+
+@pytest.mark.parametrize("kind", ["head", "ngram"])
+def test_where_plans_draft(start, drafting, kind):
+    """Masked answers take no drafts, others beside them do, and both are those of a plan that drafts nothing."""
+    texts = []
+    for options in ([], ["--speculate", "off"]):
+        server = start(drafting[kind], "--name", "tiny", *options)
+        client = client_of(server)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            free = pool.submit(ask, client, 120, temperature=0, extra_body={"ignore_eos": True})
+            masked = [
+                ask(client, 120, temperature=1, seed=seed, extra_body={"guided_json": SCHEMA}).choices[0]
+                for seed in range(6)
+            ]
+            texts.append([free.result().choices[0].text, *(c.text for c in masked)])
+        for choice in masked:
+            judge(choice, SCHEMA)
+        assert any(c.finish_reason == "stop" for c in masked)
+        if not options:
+            assert server.metric("drafts_total") > 0
+        assert server.stop() == 0
+    assert texts[0] == texts[1]
+
+
+def test_eight_at_once_half_of_them_free(start, atlas, wide):
+    server = start(wide, "--name", "tiny")
+    client = client_of(server)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [
+            pool.submit(ask, client, 150, temperature=1, seed=i, extra_body={"guided_json": SCHEMA} if i % 2 else {})
+            for i in range(16)
+        ]
+        answers = [a.result().choices[0] for a in asked]
+    for i, choice in enumerate(answers):
+        if i % 2:
+            judge(choice, SCHEMA)
+        else:
+            assert choice.text == text_of(atlas, wide, PROMPT, 150, "--temperature", 1, "--seed", i)
+    alone = ask(client, 150, temperature=1, seed=3, extra_body={"guided_json": SCHEMA}).choices[0]
+    assert alone.text == answers[3].text
+    assert server.metric("slots_used") == 0 and server.stop() == 0
+
+
+def test_all_apis(talker):
+    """Chat, Responses and Messages, by their clients, streamed and whole."""
+    chat = client_of(talker)
+    messages = anthropic.Anthropic(base_url=f"http://127.0.0.1:{talker.port}", api_key="none", max_retries=0)
+    said, form = [{"role": "user", "content": PROMPT}], {"type": "json_schema", "schema": SCHEMA}
+    texts = set()
+    for stream in (False, True):
+        answer = chat.chat.completions.create(
+            model="tiny", messages=said, temperature=1, seed=1, max_tokens=LONG, stream=stream,
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        )  # fmt: skip
+        if stream:
+            chunks = [c.choices[0] for c in answer]
+            texts.add("".join(c.delta.content or "" for c in chunks))
+            assert chunks[-1].finish_reason == "stop"
+        else:
+            texts.add(answer.choices[0].message.content)
+            assert answer.choices[0].finish_reason == "stop"
+    assert len(texts) == 1
+    response = chat.responses.create(
+        model="tiny", input=PROMPT, max_output_tokens=LONG, text={"format": form | {"name": "x"}}
+    )
+    if response.status == "completed":
+        texts.add(response.output_text)
+    message = messages.messages.create(
+        model="tiny", messages=said, max_tokens=LONG, extra_body={"output_config": {"format": form}}
+    )
+    if message.stop_reason == "end_turn":
+        texts.add(message.content[0].text)
+    for text in texts:
+        jsonschema.validate(json.loads(text), SCHEMA)
+    assert response.status in ("completed", "incomplete") and message.stop_reason in ("end_turn", "max_tokens")
+
+
+def test_a_peer_that_leaves_frees_the_slot(served):
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 500, "stream": True, "guided_regex": "[a-z ]{2000}"}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with served.raw(head + body) as s:
+        assert b"200 OK" in s.recv(4096)
+    served.settles("slots_used", 0)
