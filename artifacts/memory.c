@@ -4,6 +4,7 @@
  * drafts are in the graph of the verify step that follows them.
  */
 #include "artifacts/memory.h"
+#include "artifacts/op_table.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,12 +63,12 @@ static int larger_first(const void *a, const void *b)
 
 static int64_t round_up(int64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES; }
 
-/* Allocations of less than a piece share pieces, first come first served. */
-static int64_t ends_of_pieces(const int64_t *arena)
+/* Allocations of less than a piece share pieces, first come first served. arena [n_arenas] */
+static int64_t ends_of_pieces(const int64_t *arena, int n_arenas)
 {
-	int64_t taken = 0, asked = 0, room[ARENA_RING];
+	int64_t taken = 0, asked = 0, room[ARENA_COUNT];
 	int n = 0;
-	for (int a = 0; a < ARENA_RING; a++) {
+	for (int a = 0; a < n_arenas; a++) {
 		int shared = 0;
 		asked += arena[a];
 		if (arena[a] >= PIECE_BYTES || arena[a] == 0) {
@@ -85,23 +86,44 @@ static int64_t ends_of_pieces(const int64_t *arena)
 	return taken - asked;
 }
 
+int cleared_tensor(const Graph *g, int i)
+{
+	return g->ops[i].kind == OP_zero_slots ? g->ops[i].operands[op_operand(OP_zero_slots, "state")] : -1;
+}
+
+int64_t snapshot_bytes(const Graph *g)
+{
+	const int64_t most = (int64_t)1 << 46; /* of a plan that is not checked yet */
+	int64_t sum = 0;
+	for (int i = 0; i < g->n_ops && sum < most; i++) {
+		const int state = cleared_tensor(g, i);
+		sum += state >= 0 ? dtype_span(g->tensors[state].dtype, g->tensors[state].shape[1]) : 0;
+	}
+	return sum;
+}
+
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items)
 {
 	const int64_t kv = state_bytes(g, "kv"), all = state_bytes(g, "");
 	int64_t arena[ARENA_COUNT];
 	memcpy(arena, t->arena_bytes, sizeof arena);
 	arena[ARENA_IO] *= io_images(g);
+	int64_t taken[ARENA_RING + 1] = {0};
+	memcpy(taken, arena, ARENA_RING * sizeof *taken);
+	taken[ARENA_RING] = g->snapshots * snapshot_bytes(g);
 	const int64_t code = load->code_bytes >= 0 ? load->code_bytes : load->n_kernels * (int64_t)KERNEL_BYTES;
 	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv},
 		{"state of slots", true, all - kv}, {"padding and counters", true, arena[ARENA_STATE] - all},
 		{"scratch", true, arena[ARENA_SCRATCH]}, {"inputs", true, arena[ARENA_IO]},
-		{"ends of allocations", true, ends_of_pieces(arena)},
+		{"ends of allocations", true, ends_of_pieces(taken, ARENA_RING + 1)},
 		{"kernels", true, code ? round_up(code) + LOADER_BYTES : 0},
 		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
-		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]}};
+		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]},
+		{"snapshots of states", true, taken[ARENA_RING]}};
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
 	int n = sizeof list / sizeof list[0];
-	memcpy(items, list, sizeof list);
+	n -= taken[ARENA_RING] == 0; /* no line of a thing that most models do not have */
+	memcpy(items, list, sizeof *list * (size_t)n);
 	qsort(items, (size_t)n, sizeof *items, larger_first);
 	return n;
 }

@@ -23,6 +23,11 @@ typedef struct MemoryLoad {
 } MemoryLoad;
 MemoryLoad memory_load(const TargetPlan *t);
 
+/* The tensor that op i clears when a slot is acquired, [slots, n]; -1: it is not zero_slots. */
+int cleared_tensor(const Graph *g, int i);
+/* Bytes of a snapshot: of a slot's states, one after the other in the order of the graph's zero_slots. 0: there are
+ * none. */
+int64_t snapshot_bytes(const Graph *g);
 /* Into items [MEMORY_MAX_ITEMS], largest first; returns how many. */
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items);
 /* Their sum on the device. */

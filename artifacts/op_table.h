@@ -23,7 +23,7 @@ static inline bool class_is_weight(OperandClass c) { return c >= OF_weight && c 
 typedef struct OperandInfo {
 	OperandRole role : 4;
 	OperandClass of : 4;
-	char name[28]; /* "x" */
+	char name[22]; /* "x" */
 } OperandInfo;
 
 typedef struct OpInfo {

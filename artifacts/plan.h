@@ -65,7 +65,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 13,
+	PLAN_VERSION = 14,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -75,10 +75,12 @@ enum {
 	PLAN_MAX_SIGNATURES = 16,
 	PLAN_MAX_LAYERS = 1024,
 	PLAN_MAX_SLOTS = 1024,
+	PLAN_MAX_SNAPSHOTS = 4096,
 	PLAN_MAX_VERIFY = 4,     /* rows of a slot in a verify step */
 	PLAN_MAX_NGRAM = 8,      /* tokens of an n-gram by which the host drafts */
 	PLAN_DELTA_CELL = 64,    /* rows that delta_rule solves together, from a segment's first one on (ops.h) */
 	PLAN_RING_ENTRIES = 64, PLAN_RING_WORDS = 4, /* of a slot's results (ops.h, ring); of one entry */
+	PLAN_IN_PROMPT = 1 << 30, /* in counts (ops.h): the token is in the prompt */
 	PLAN_RULES = 384, PLAN_RULE_WORDS = 4, /* of a slot (ops.h, rules); of one rule */
 };
 #define PLAN_MAGIC "ATLASPLN"
@@ -210,6 +212,9 @@ typedef struct Graph {
 											that no cut depends on load. What lies between two is a cell, which is read
 											in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
 											unless it is at least max_context: no prompt is cut then */
+	int snapshots;                       /* of the states that zero_slots clears when a slot is acquired, all of a slot
+											each: the host keeps them after parts of prompts, in memory that is no
+											tensor's. 0 where there are no such states */
 	Tensor *tensors; int n_tensors;
 	GraphOp *ops; int n_ops;
 	Weight *weights; int n_weights;

@@ -82,6 +82,7 @@ static bool check_numbers(const Graph *g, Why *why)
 		{"max_context", g->max_context, 1, 1 << 28}, {"page", g->page, 1, 1 << 16},
 		{"pages", g->pages, 1, 1 << 28}, {"verify_rows", g->verify_rows, 0, PLAN_MAX_VERIFY},
 		{"prompt_grid", g->prompt_grid, 1, 1 << 28}, {"ngram_max", g->ngram_max, 0, PLAN_MAX_NGRAM},
+		{"snapshots", g->snapshots, 0, PLAN_MAX_SNAPSHOTS},
 		{"bos_token", g->bos_token, -1, g->vocab - 1},
 		{"top_k", g->top_k, 0, INT32_MAX}, {"max_new_tokens", g->max_new_tokens, 0, INT32_MAX},
 		{"weight_arena_bytes", g->weight_arena_bytes, 0, max_bytes}};

@@ -50,7 +50,7 @@ static const Schema rung_schema = SCHEMA(Rung, rung_fields);
 static const Field graph_fields[] = {
 	STR(family), INT(n_layers), INT(vocab), INT(hidden_dim), INT(slots), INT(max_context), INT(page),
 	INT(pages), INT(max_pages), INT(verify_rows), LIST(ladder, rung_schema), INT(ngram_min), INT(ngram_max),
-	INT(prompt_grid), LIST(tensors, tensor_schema),
+	INT(prompt_grid), INT(snapshots), LIST(tensors, tensor_schema),
 	LIST(ops, graph_op_schema), LIST(weights, weight_schema), INT64(weight_arena_bytes),
 	INT_LIST(stop_tokens), INT(bos_token),
 	FLOAT(temperature), FLOAT(top_p), FLOAT(min_p), FLOAT(repetition_penalty), INT(top_k),
@@ -149,7 +149,7 @@ const AttrField attr_fields[] = {
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
-	sizeof(Weight) == 136 && sizeof(Graph) == 168 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
+	sizeof(Weight) == 136 && sizeof(Graph) == 176 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,

@@ -12,6 +12,7 @@
  *   shapes of operands                     the op's row in ops.h                    shape_check.c
  *   GraphOp.attrs page; n_valid            graph.page; columns of the logits        shape_check.c; here
  *   stop_tokens; ids of a draft vocabulary bytes of the weights with them; vocab    here
+ *   snapshots                              ops zero_slots                           here
  *   options runtime.*, kv.page, family     the graph                                here
  *   Buf name, dtype, shape, arena          its tensor's; in each phase one place    plan_check.c
  *   Buf.first, last                        the launches that touch it               use_check.c
@@ -44,6 +45,7 @@
  *                                          by any count of multiprocessors the same is computed
  *   sampling defaults, bos_token           generation_config.json is not in the plan
  */
+#include "artifacts/memory.h"
 #include "artifacts/reader.h"
 
 #include <stdio.h>
@@ -118,6 +120,10 @@ static bool check_options(const Artifact *a, Why *why)
 		if (option && strcmp(option, text) != 0)
 			return REFUSE("option %s = %.40s: the graph has %s", numbers[i].name, option, text);
 	}
+	const int64_t most = (int64_t)1 << 42, bytes = snapshot_bytes(g);
+	if (g->snapshots && (!bytes || bytes > most / g->snapshots))
+		return REFUSE("graph: %d snapshots of %lld bytes: at most 4 TiB expected, none of no states", g->snapshots,
+			(long long)bytes);
 	const char *family = artifact_option(a, "model.family");
 	return !family || strcmp(family, g->family) == 0 ||
 		REFUSE("option model.family = %.40s: the graph's family is %.40s", family, g->family);

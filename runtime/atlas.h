@@ -172,6 +172,7 @@ typedef struct AtlasPlanInfo { /* pointers live as long as the plan */
 	uint64_t weights_seed;      /* of which they are made */
 	int has_chat;               /* 1: the plan holds a compiled chat template, for atlas_chat_render */
 	int drafter;                /* AtlasSpeculate: _MTP or _NGRAM, what drafts; _OFF: nothing does */
+	int keeps_prefixes;         /* 1: its sessions may have a prefix cache (AtlasPrefixCache) */
 } AtlasPlanInfo;
 
 /* Signature i < n_signatures: the public key, and the key's id, which is the SHA-256 of its DER form. Either may be
@@ -197,11 +198,12 @@ void atlas_device_end(AtlasDevice *device);
 typedef struct AtlasSession AtlasSession;
 
 /* What a text depends on. On the reference device: plan, tokens, sampling and seed. Not on other sequences, n_threads,
- * steps_ahead, max_gap, mixed or speculate.
+ * steps_ahead, max_gap, mixed, speculate or prefix_cache.
  * On a GPU a step goes through the smallest compiled bucket that holds its rows, and each bucket has kernels of its
  * own, whose sums may be in another order. A row's bits depend on its own history and on these kernels, not on other
  * rows, nor on how many steps a prompt takes: it is cut at multiples of prompt_grid alone, where a cut changes no
- * bit. But other sequences, and also steps_ahead, max_gap and mixed, decide which bucket it is. So a sequence has the
+ * bit. But other sequences, those before it where prefixes are kept, and also steps_ahead, max_gap and mixed, decide
+ * which bucket it is. So a sequence has the
  * same tokens and log probabilities alone and among others where buckets are equal, as in a plan with one prefill and
  * one decode bucket; elsewhere its scores may differ in their last bits, and where two tokens are about as likely the
  * text may. A plan with [numerics] invariant = true has one order of sums in all its buckets of prompts and one in all
@@ -232,6 +234,20 @@ typedef enum AtlasMixed {
 							 bucket has more rows than prompt_grid */
 } AtlasMixed;
 
+/* Prefix cache: KV pages of prompts stay when they were read, as long as nothing else needs them, and a prompt that
+ * begins with the same tokens is read from there on. It begins at a multiple of prompt_grid and of the page, at least
+ * its last token is read, and pages that decode steps wrote are not used. Of a model with recurrent states it begins
+ * where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts are cut there.
+ * On the reference device tokens and log probabilities are the same. On a GPU the rows that are left may go through a
+ * smaller bucket than the whole prompt would: the same bits in plans that are invariant, else "What a text depends
+ * on". Pages that no sequence reads are given away in the order of their last use whenever one is needed, and count
+ * as free. */
+typedef enum AtlasPrefixCache {
+	ATLAS_PREFIX_AUTO = 0, /* where it changes no bit of a text and the plan's model allows it */
+	ATLAS_PREFIX_OFF = 1,
+	ATLAS_PREFIX_ON = 2    /* ATLAS_UNSUPPORTED where the plan's keeps_prefixes is 0; the text says why */
+} AtlasPrefixCache;
+
 typedef struct AtlasSessionOptions {
 	size_t struct_size;
 	const char *device; /* "auto" (NULL): cuda if there is a usable GPU, else cpu; "cuda"; "cpu" */
@@ -250,6 +266,7 @@ typedef struct AtlasSessionOptions {
 	int max_gap_each;   /* with max_gap: rows for each sequence that decodes, if those are more. Where many answers take
 						   turns with prompts, each of their steps is longer, and more prompts wait */
 	int mixed;          /* AtlasMixed. The rows of a mixed step, of both kinds, are what max_gap limits */
+	int prefix_cache;   /* AtlasPrefixCache */
 } AtlasSessionOptions;
 
 /* Takes all the memory it will ever use, copies the weights to the device, builds every graph. Blocks. "auto"
@@ -268,7 +285,7 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	const char *device_name; /* "NVIDIA H100 80GB HBM3" */
 	const char *target;      /* "sm_90a"; "" on cpu */
 	int64_t device_bytes;    /* memory taken on the device */
-	int free_slots, free_pages;
+	int free_slots, free_pages; /* free_pages: those of prefixes that no sequence reads among them */
 	int prefill_rows;        /* most rows of one prefill step */
 	int score_rows;          /* most rows with logits of one scoring step */
 	/* What opening took, in seconds: driver and context, device memory and pinned buffers, kernels, graphs, weights.
@@ -288,8 +305,16 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	double device_seconds;   /* so far, in which calls of this session waited for the device; on cpu, it computed */
 	int mixed;               /* 1: prompts and answers may be in one step (AtlasMixed) */
 	int step_each;           /* of the step above, if it was "verify": rows of each sequence; else 0 */
+	int prefix_cache;        /* 1: prefixes are kept (AtlasPrefixCache) */
+	int64_t prefix_queries, prefix_hits; /* tokens of the prompts that looked for theirs so far; of them those found */
+	int prefix_pages;        /* pages that hold prefixes now, read or not */
+	int64_t prefix_evicted;  /* pages of prefixes that others were given so far */
+	int snapshots, snapshots_used; /* of recurrent states, from which prompts go on: in all, and taken now */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
+
+/* All prefixes that no sequence reads are forgotten. NULL is fine. */
+void atlas_forget_prefixes(AtlasSession *session);
 
 /* Sequences ------------------------------------------------------------------------------------------
  *
@@ -345,7 +370,21 @@ typedef struct AtlasRequest {
 								   while (below). 0: all at the start, for its whole life */
 	int masked;                 /* 1: each of its tokens is drawn of those that atlas_mask allows for it.
 								   ATLAS_UNSUPPORTED with penalties on a GPU */
+	const char *cache_salt;     /* with a prefix cache: this prompt and those with another text here share nothing, so
+								   that times show no user what others asked. NULL = "" */
+	int prefix_use;             /* AtlasPrefixUse */
 } AtlasRequest;
+
+typedef enum AtlasPrefixUse { /* of the session's prefix cache */
+	ATLAS_PREFIX_BOTH = 0,  /* the prompt begins with what is kept, and is kept */
+	ATLAS_PREFIX_READ = 1,  /* the first alone */
+	ATLAS_PREFIX_WRITE = 2, /* the second alone: all of it is read */
+	ATLAS_PREFIX_NONE = 3
+} AtlasPrefixUse;
+
+/* Tokens of the prompt that were not read, since they were kept: of the slot's sequence or, where it holds none, of the
+ * last one, from its first token on. 0 where there was none, and for a NULL. */
+int atlas_reused_tokens(const AtlasSession *session, int slot);
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
  * as many when it comes to their end, so that a large max_new costs nothing before it is used. It starts when there are

@@ -8,6 +8,7 @@
  * from the device, so any number of them can be on the stream before a result is looked at. The context is the
  * device's primary one, current only during our calls.
  */
+#include "artifacts/memory.h"
 #include "artifacts/seconds.h"
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
@@ -41,6 +42,7 @@ typedef struct Cuda {
 	CuStream stream;
 	CuEvent staged[2];
 	CuPtr arena[ARENA_COUNT]; /* the ring's is `ring`: with unified addressing a pinned place has one address */
+	CuPtr snapshots;          /* [graph.snapshots] one after the other; 0 = there are none */
 	CuPtr draft_arena[ARENA_COUNT]; /* those of phase DRAFT: the same, but for its io */
 	uint8_t *host_io;   /* pinned image of the io arena, followed by that of DRAFT's */
 	uint8_t *ring;      /* pinned, mapped */
@@ -54,6 +56,7 @@ typedef struct Cuda {
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
 	CudaPages pages;
+	PageRoad road;      /* of these, by the first stage */
 	const DeviceWatch *watch; /* NULL = none */
 	CudaHaltFn *halt; void *halt_ctx; int halt_phase; /* cuda_halt */
 	const CuPtr *halted_arena; /* of the launch that a step halts at */
@@ -146,7 +149,8 @@ static AtlasStatus take_memory(Cuda *c)
 {
 	int64_t bytes[ARENA_COUNT];
 	size_t free_bytes, total_bytes;
-	int64_t need = 0;
+	const int64_t snapshots = c->artifact->graph.snapshots * snapshot_bytes(&c->artifact->graph);
+	int64_t need = snapshots;
 	memcpy(bytes, c->plan->arena_bytes, sizeof bytes);
 	bytes[ARENA_IO] *= io_images(&c->artifact->graph);
 	for (int i = 0; i < ARENA_RING; i++)
@@ -156,11 +160,13 @@ static AtlasStatus take_memory(Cuda *c)
 		return error_set(&c->base.error, ATLAS_DEVICE_MEMORY,
 			"%s: %.1f MiB needed (weights %.1f, state %.1f, scratch %.1f, io %.1f), %.1f of %.1f MiB free",
 			c->base.name, (double)need / 1048576, (double)bytes[0] / 1048576,
-			(double)bytes[1] / 1048576, (double)bytes[2] / 1048576, (double)bytes[3] / 1048576,
+			(double)(bytes[1] + snapshots) / 1048576, (double)bytes[2] / 1048576, (double)bytes[3] / 1048576,
 			(double)free_bytes / 1048576, (double)total_bytes / 1048576);
 	for (int i = 0; i < ARENA_RING; i++)
 		if (bytes[i])
 			CALL(c, arena_name((ArenaKind)i), MemAlloc, &c->arena[i], (size_t)bytes[i]);
+	if (snapshots)
+		CALL(c, "snapshots", MemAlloc, &c->snapshots, (size_t)snapshots);
 	c->base.bytes = need;
 	void *host;
 	if (bytes[ARENA_RING]) {
@@ -179,6 +185,8 @@ static AtlasStatus take_memory(Cuda *c)
 	for (int i = 0; i < ARENA_COUNT; i++) /* weights are copied, scratch is undefined at every step's start */
 		if (bytes[i] && (i == ARENA_STATE || i == ARENA_IO))
 			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
+	c->road = (PageRoad){.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
+		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
 	memcpy(c->draft_arena, c->arena, sizeof c->arena);
 	c->draft_arena[ARENA_IO] += (CuPtr)(bytes[ARENA_IO] - c->plan->arena_bytes[ARENA_IO]);
 	return ATLAS_OK;
@@ -631,10 +639,8 @@ static AtlasStatus put_pages(Cuda *c, int slot, int first, int n)
 
 static AtlasStatus copy_pages(Cuda *c, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
 {
-	const PageRoad road = {.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
-		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
 	const char *call = "";
-	const CuResult r = cuda_copy_pages(&road, pages, n, bytes, is_back, &call);
+	const CuResult r = cuda_copy_pages(&c->road, pages, n, bytes, is_back, &call);
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, "pages");
 }
 
@@ -662,6 +668,35 @@ static AtlasStatus cuda_move_pages(Device *d, const int32_t *pages, int n, uint8
 	IN_CONTEXT(d, copy_pages(c, pages, n, bytes, is_back));
 }
 
+static AtlasStatus copied(Cuda *c, CuResult r, const char *call, const char *about)
+{
+	return leave(c, r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about));
+}
+
+static AtlasStatus cuda_copy_page(Device *d, int32_t from, int32_t to)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return copied(c, cuda_clone_page(&c->road, from, to), "cuMemcpyDtoDAsync", "a page");
+}
+
+static AtlasStatus cuda_note_tokens(Device *d, int slot, const int32_t *tokens, int n)
+{
+	Cuda *c = (Cuda *)d;
+	const char *call = "";
+	TRY(enter(c));
+	const CuResult r = cuda_note_prompt(&c->road, c->artifact->graph.vocab, slot, tokens, n, &call);
+	return copied(c, r, call, "counts");
+}
+
+static AtlasStatus cuda_keep_slot(Device *d, int slot, int snapshot, bool is_back)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	const CuPtr at = c->snapshots + (CuPtr)(snapshot * snapshot_bytes(&c->artifact->graph));
+	return copied(c, cuda_keep_states(&c->road, slot, at, is_back), "cuMemcpyDtoDAsync", "states");
+}
+
 static void give_back(Cuda *c)
 {
 	Driver *cu = &c->cu;
@@ -677,6 +712,8 @@ static void give_back(Cuda *c)
 	for (int i = 0; i < ARENA_COUNT; i++)
 		if (c->arena[i] && i != ARENA_RING)
 			cu->MemFree(c->arena[i]);
+	if (c->snapshots)
+		cu->MemFree(c->snapshots);
 	if (c->ring)
 		cu->MemFreeHost(c->ring);
 	for (int i = 0; i < 2; i++) {
@@ -708,11 +745,12 @@ static void cuda_close(Device *d)
 	free(c->graphs);
 	free(c->inputs);
 	free(c->pages.places);
+	free(c->pages.states);
 	free(c);
 }
 
 static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_put_pages,
-	cuda_move_pages, cuda_close};
+	cuda_move_pages, cuda_copy_page, cuda_note_tokens, cuda_keep_slot, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -908,8 +946,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs ||
 		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
-	if (c->pages.table < 0)
-		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no page_table");
+	if (c->pages.table < 0 || c->pages.counts < 0)
+		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s",
+			c->pages.table < 0 ? "page_table" : "counts");
 	c->base.page_bytes = c->pages.bytes;
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;

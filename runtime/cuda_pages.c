@@ -1,5 +1,6 @@
 /* cuda_pages.c - see cuda_pages.h. Pieces of pages share a pinned buffer, so that many small ones cost few waits. */
 #include "runtime/cuda_pages.h"
+#include "artifacts/memory.h"
 #include "artifacts/op_table.h"
 
 #include <stdlib.h>
@@ -29,14 +30,34 @@ static bool add_place(CudaPages *pages, const Buf *b, const Graph *g)
 	return true;
 }
 
+/* The places of what zero_slots clears, from the buffers of phase acquire. */
+static bool find_states(const TargetPlan *t, const Graph *g, CudaPages *pages)
+{
+	const Phase *p = NULL;
+	for (int i = 0; i < t->n_phases; i++)
+		p = t->phases[i].kind == ACQUIRE ? &t->phases[i] : p;
+	pages->states = calloc((size_t)g->n_ops + 1, sizeof *pages->states);
+	for (int i = 0; i < g->n_ops && p && pages->states; i++) {
+		const int tensor = cleared_tensor(g, i);
+		for (int k = 0; k < p->n_bufs && tensor >= 0; k++)
+			if (p->bufs[k].tensor == tensor)
+				pages->states[pages->n_states++] = (PagePlace){p->bufs[k].offset, p->bufs[k].bytes / g->slots};
+	}
+	return pages->states;
+}
+
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 {
-	*pages = (CudaPages){.table = -1};
+	*pages = (CudaPages){.table = -1, .counts = -1};
+	if (!find_states(t, g, pages))
+		return false;
 	for (int i = 0; i < t->n_phases; i++) {
 		const Phase *p = &t->phases[i];
 		for (int k = 0; k < p->n_bufs; k++)
 			if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "page_table") == 0)
 				pages->table = p->bufs[k].offset;
+			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "counts") == 0)
+				pages->counts = p->bufs[k].offset;
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args; a++) {
 				const Arg *arg = &p->launches[l].args[a];
@@ -100,5 +121,53 @@ CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint
 				staged = 0;
 			}
 		}
+	return r;
+}
+
+CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to)
+{
+	CuResult r = CU_SUCCESS;
+	for (int i = 0; i < road->pages->n && r == CU_SUCCESS; i++) {
+		const PagePlace *p = &road->pages->places[i];
+		const CuPtr first = road->state + (CuPtr)p->offset;
+		r = road->cu->MemcpyDtoDAsync(first + (CuPtr)(to * p->bytes), first + (CuPtr)(from * p->bytes),
+			(size_t)p->bytes, road->stream);
+	}
+	return r;
+}
+
+CuResult cuda_keep_states(const PageRoad *road, int slot, CuPtr snapshot, bool is_back)
+{
+	CuResult r = CU_SUCCESS;
+	for (int i = 0; i < road->pages->n_states && r == CU_SUCCESS; i++) {
+		const PagePlace *p = &road->pages->states[i];
+		const CuPtr state = road->state + (CuPtr)(p->offset + slot * p->bytes);
+		r = road->cu->MemcpyDtoDAsync(is_back ? state : snapshot, is_back ? snapshot : state, (size_t)p->bytes,
+			road->stream);
+		snapshot += (CuPtr)p->bytes;
+	}
+	return r;
+}
+
+CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const int32_t *tokens, int n,
+	const char **call)
+{
+	const int64_t most = road->stage_bytes / 4;
+	int32_t *counts = (int32_t *)(void *)road->stage;
+	CuResult r = CU_SUCCESS;
+	for (int64_t first = 0; first < vocab && r == CU_SUCCESS; first += most) {
+		const int64_t part = vocab - first < most ? vocab - first : most;
+		memset(counts, 0, (size_t)part * 4);
+		for (int i = 0; i < n; i++)
+			if (tokens[i] >= first && tokens[i] < first + part)
+				counts[tokens[i] - first] = PLAN_IN_PROMPT;
+		*call = "cuMemcpyHtoDAsync";
+		r = road->cu->MemcpyHtoDAsync(road->state + (CuPtr)(road->pages->counts + 4 * (slot * vocab + first)), counts,
+			(size_t)part * 4, road->stream);
+		if (r != CU_SUCCESS)
+			return r;
+		*call = "cuStreamSynchronize";
+		r = road->cu->StreamSynchronize(road->stream);
+	}
 	return r;
 }

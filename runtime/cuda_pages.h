@@ -9,7 +9,8 @@ typedef struct PagePlace { int64_t offset, bytes; } PagePlace; /* of a buffer's 
 typedef struct CudaPages {
 	PagePlace *places; int n; /* one of each buffer that has pages; owned */
 	int64_t bytes;            /* of a page in all of them */
-	int64_t table;            /* offset of the page table in the state arena */
+	PagePlace *states; int n_states; /* of slot 0, and bytes of a slot: those of a snapshot, in its order; owned */
+	int64_t table, counts;    /* offsets of the page table and of counts in the state arena; -1 = not there */
 } CudaPages;
 
 typedef struct PageRoad { /* nothing is owned */
@@ -28,5 +29,13 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages);
  * driver's function. */
 CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint8_t *host, bool is_back,
 	const char **call);
+
+/* The slot's states to a snapshot at that address, or back, on the stream. */
+CuResult cuda_keep_states(const PageRoad *road, int slot, CuPtr snapshot, bool is_back);
+/* The slot's row of counts, whole: these tokens [n] are in its prompt, all else in it is 0. Done when it returns. */
+CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const int32_t *tokens, int n,
+	const char **call);
+/* Page `from` to page `to`, on the stream. */
+CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to);
 
 #endif

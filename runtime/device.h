@@ -84,6 +84,13 @@ typedef struct DeviceOps {
 	/* All bytes of pages [n], of every tensor that has pages, as what was launched leaves them, to bytes
 	 * [n, page_bytes]; with is_back from there. Waits. */
 	AtlasStatus (*copy_pages)(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back);
+	/* All bytes of page `from` become those of page `to`, after what was launched before and before what is launched
+	 * next. */
+	AtlasStatus (*clone_page)(Device *d, int32_t from, int32_t to);
+	/* Tokens [n] occur in the prompt of a slot that has read and generated nothing yet (counts). Waits. */
+	AtlasStatus (*note_prompt)(Device *d, int slot, const int32_t *tokens, int n);
+	/* The slot's states that zero_slots clears to a snapshot (Graph.snapshots), or back, in the order of clone_page. */
+	AtlasStatus (*keep_states)(Device *d, int slot, int snapshot, bool is_back);
 	void (*close)(Device *d); /* frees the device itself as well */
 } DeviceOps;
 

@@ -74,6 +74,7 @@ enum {
 	FN(MemFreeHost, 2000, (void *at)) \
 	FN(MemsetD8Async, 3020, (CuPtr at, unsigned char value, size_t bytes, CuStream stream)) \
 	FN(MemcpyHtoDAsync, 3020, (CuPtr to, const void *from, size_t bytes, CuStream stream)) \
+	FN(MemcpyDtoDAsync, 3020, (CuPtr to, CuPtr from, size_t bytes, CuStream stream)) \
 	FN(MemcpyDtoHAsync, 3020, (void *to, CuPtr from, size_t bytes, CuStream stream)) \
 	FN(StreamCreate, 2000, (CuStream *stream, unsigned flags)) \
 	FN(StreamDestroy, 4000, (CuStream stream)) \

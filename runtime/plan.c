@@ -9,6 +9,7 @@
 #include "artifacts/sign.h"
 #include "runtime/device.h"
 #include "runtime/plan_handle.h"
+#include "runtime/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -322,7 +323,8 @@ AtlasStatus atlas_plan_info(const AtlasPlan *plan, AtlasPlanInfo *info)
 		.chat_template = chat ? (const char *)a->file + chat->offset : NULL,
 		.chat_template_bytes = chat ? (size_t)chat->bytes : 0,
 		.weights_by_reference = plan->by_reference, .verify_rows = g->verify_rows,
-		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid, .weights_made = plan->makes_weights,
+		.n_signatures = a->n_signatures, .prompt_grid = g->prompt_grid,
+		.keeps_prefixes = !session_against_prefixes(plan), .weights_made = plan->makes_weights,
 		.weights_seed = plan->seed, .n_drawable = plan_drawable(plan),
 		.has_chat = plan->has_chat, .drafter = head_drafts(g) ? ATLAS_SPECULATE_MTP : g->ngram_max
 			? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_OFF,

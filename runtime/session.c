@@ -37,9 +37,10 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 		s->page_table = calloc((size_t)g->slots * (size_t)g->max_pages, sizeof *s->page_table);
 		s->free_pages = calloc((size_t)g->pages, sizeof *s->free_pages);
 		s->flight.slots = calloc((size_t)g->slots, sizeof *s->flight.slots);
+		s->reused = calloc((size_t)g->slots, sizeof *s->reused);
 		s->graph = g;
 	}
-	if (!s || !s->slots || !s->page_table || !s->free_pages || !s->flight.slots || !open_ngrams(s)) {
+	if (!s || !s->slots || !s->page_table || !s->free_pages || !s->flight.slots || !s->reused || !open_ngrams(s)) {
 		device->ops->close(device);
 		if (s) {
 			s->device = NULL;
@@ -102,6 +103,18 @@ AtlasStatus session_mix(AtlasSession *session, int mixed, AtlasError *error)
 	return ATLAS_OK;
 }
 
+static AtlasStatus begin_prefixes(AtlasSession *s, int prefix_cache, AtlasError *error)
+{
+	const char *against = session_against_prefixes(s->plan);
+	const char *invariant = artifact_option(&s->plan->artifact, ORDER_OPTION);
+	if (prefix_cache == ATLAS_PREFIX_ON && against)
+		return error_set(error, ATLAS_UNSUPPORTED, "prefix_cache = on: %s", against);
+	const bool is_exact = strcmp(s->device->ops->kind, "cpu") == 0 || (invariant && strcmp(invariant, "true") == 0);
+	if (against || prefix_cache == ATLAS_PREFIX_OFF || (prefix_cache == ATLAS_PREFIX_AUTO && !is_exact))
+		return ATLAS_OK;
+	return session_keep_prefixes(s, error);
+}
+
 void session_speculate(AtlasSession *session, bool on)
 {
 	session->step_tokens = on && session->graph->verify_rows ? session->graph->verify_rows : 1;
@@ -139,6 +152,8 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		return error_set(error, ATLAS_ARGUMENT, "max_gap = %d: 0 or more rows expected", o.max_gap);
 	if (o.mixed < ATLAS_MIXED_AUTO || o.mixed > ATLAS_MIXED_ON)
 		return error_set(error, ATLAS_ARGUMENT, "mixed = %d: auto, off or on expected", o.mixed);
+	if (o.prefix_cache < ATLAS_PREFIX_AUTO || o.prefix_cache > ATLAS_PREFIX_ON)
+		return error_set(error, ATLAS_ARGUMENT, "prefix_cache = %d: auto, off or on expected", o.prefix_cache);
 	if (o.max_gap_each < 0)
 		return error_set(error, ATLAS_ARGUMENT, "max_gap_each = %d: 0 or more rows expected", o.max_gap_each);
 	const char *name = o.device ? o.device : "auto";
@@ -175,6 +190,7 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 		session_speculate(*session, o.speculate != ATLAS_SPECULATE_OFF);
 		session_max_gap(*session, o.max_gap, o.max_gap_each);
 		s = session_mix(*session, o.mixed, error);
+		s = s == ATLAS_OK ? begin_prefixes(*session, o.prefix_cache, error) : s;
 	}
 	if (s == ATLAS_OK)
 		return s;
@@ -208,6 +224,8 @@ void atlas_session_close(AtlasSession *session)
 	free(session->page_table);
 	free(session->free_pages);
 	free(session->flight.slots);
+	free(session->reused);
+	prefix_close(session->prefix);
 	session_free_tops(session);
 	free(session->host_logits);
 	free(session->host_scores);
@@ -230,12 +248,14 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 {
 	if (!session || !info)
 		return ATLAS_ARGUMENT;
+	static const Prefix none;
 	const Device *d = session->device;
+	const Prefix *x = session->prefix ? session->prefix : &none;
 	const int score = d->limits.prefill_outs, slots = session->graph->slots;
 	AtlasSessionInfo all = {
 		.struct_size = info->struct_size, .device = d->ops->kind, .device_name = d->name,
 		.target = d->target, .device_bytes = d->bytes, .free_slots = slots - atlas_active(session),
-		.free_pages = session->n_free_pages, .prefill_rows = d->limits.prefill_rows,
+		.free_pages = session_available(session), .prefill_rows = d->limits.prefill_rows,
 		.score_rows = score < d->limits.prefill_rows ? score : d->limits.prefill_rows,
 		.context_seconds = d->times.context, .memory_seconds = d->times.memory,
 		.kernels_seconds = d->times.kernels, .graphs_seconds = d->times.graphs,
@@ -245,13 +265,27 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 		.aside_bytes = session->n_aside * d->page_bytes, .set_aside = session->n_set_aside,
 		.step_phase = !session->last.rows ? NULL : session->was_mixed ? "mixed" : phase_name(session->last.phase),
 		.step_rows = session->last.rows, .step_bucket = session->last_bucket, .device_seconds = d->waited,
-		.step_each = session->last.each, .mixed = session_mixes(session)};
+		.step_each = session->last.each, .mixed = session_mixes(session),
+		.prefix_cache = session->prefix != NULL, .prefix_queries = session->n_queried, .prefix_hits = session->n_hit,
+		.prefix_pages = x->n, .prefix_evicted = x->n_evicted, .snapshots = x->n_snapshots,
+		.snapshots_used = prefix_snapshots_used(x)};
 	for (int i = 0; i < slots; i++)
 		all.aside += session->slots[i].is_aside;
 	if (info->struct_size < sizeof info->struct_size)
 		return ATLAS_ARGUMENT;
 	memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
 	return ATLAS_OK;
+}
+
+int atlas_reused_tokens(const AtlasSession *session, int slot)
+{
+	return session && slot >= 0 && slot < session->graph->slots ? session->reused[slot] : 0;
+}
+
+void atlas_forget_prefixes(AtlasSession *session)
+{
+	while (session && session->prefix && session->prefix->oldest >= 0)
+		session->free_pages[session->n_free_pages++] = prefix_evict(session->prefix);
 }
 
 AtlasStatus session_failed(AtlasSession *s, AtlasStatus status)

@@ -39,6 +39,11 @@ typedef int SessionLayerFn(void *ctx, int layer, int pos, int rows, int cols, fl
 AtlasStatus session_walk(AtlasSession *session, const int32_t *tokens, int n, SessionLayerFn *layer,
 	AtlasLogitsFn *score, void *ctx);
 
+/* A prefix cache, also for sessions on a device of a test's own. */
+AtlasStatus session_keep_prefixes(AtlasSession *session, AtlasError *error);
+/* Why no session of the plan may have one; NULL = it may. */
+const char *session_against_prefixes(const AtlasPlan *plan);
+
 /* The device of a session, for measurements between its steps. Owned by the session. */
 Device *session_device(AtlasSession *session);
 

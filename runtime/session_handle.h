@@ -1,14 +1,14 @@
 /* session_handle.h - what an AtlasSession is, for the files session*.c alone.
  *
  * session.c opens, closes and steps; session_request.c checks what a sequence is started with; session_pages.c hands
- * out slots and pages; session_prompts.c reads prompts; session_flight.c decodes; session_top.c chooses alternatives;
- * session_mask.c takes masks;
- * session_walk.c scores and traces.
+ * out slots and pages; session_prefix.c keeps the start of prompts, which session_prompts.c reads; session_flight.c
+ * decodes; session_mask.c takes masks; session_top.c chooses alternatives; session_walk.c scores and traces.
  */
 #ifndef ATLAS_SESSION_HANDLE_H
 #define ATLAS_SESSION_HANDLE_H
 
 #include "runtime/ngram.h"
+#include "runtime/prefix.h"
 #include "runtime/session.h"
 
 #include <stdatomic.h>
@@ -38,6 +38,13 @@ typedef struct Sequence {
 	bool is_aside;        /* it has no pages: what is in n_aside of them is in `aside`, and it waits for new ones */
 	uint8_t *aside;       /* [n_aside, page_bytes of the device] owned; NULL where there is nothing */
 	int n_aside;
+	int node, n_chain;    /* the chain of prefix pages that it pins: its last node; how many, 0 = none */
+	int snapshot;         /* that it will go on from, plus 1; 0 = none */
+	int branch;           /* position up to which the index knew its prompt when it was begun; 0 = nothing of it */
+	bool uses_prefix, leaves_prefix; /* may it begin with a chain, and make one longer? */
+	bool is_begun;        /* what it may begin with was looked for */
+	bool has_repetition;  /* a penalty by which its prompt's tokens count */
+	uint8_t salt[PREFIX_SALT_BYTES];
 	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
 	bool is_masked;       /* each of its tokens needs a mask of its own */
 	struct HostDraw *host; /* by which the host draws them, where the device knows no masks; owned; else NULL */
@@ -58,6 +65,9 @@ typedef struct SlotClaim {
 	bool is_brief;      /* it ends before anything else is asked for: no sequence has to wait for it */
 	bool is_masked;
 	const int32_t *rules; int n_rules; /* [n_rules, PLAN_RULE_WORDS] of single tokens (ops.h) */
+	const int32_t *tokens; /* [prompt] of a sequence that the prefix cache may serve, else NULL */
+	bool uses_prefix, leaves_prefix;
+	const uint8_t *salt;   /* [PREFIX_SALT_BYTES] */
 } SlotClaim;
 
 typedef struct Flight {
@@ -94,6 +104,11 @@ struct AtlasSession {
 	int n_as_needed;      /* sequences whose pages are */
 	int grow;             /* positions beyond the next step that such a sequence takes pages for */
 	int64_t n_aside, n_set_aside; /* pages whose bytes the host has; sequences that were set aside so far */
+	Prefix *prefix;       /* NULL = none is kept */
+	int cell;             /* tokens: the least multiple of the prompt grid that is one of the page */
+	int own_pages;        /* the first ones of a sequence, which are never shared (session_prefix.c) */
+	int32_t *reused;      /* [slots] tokens of the slot's last prompt that were not read */
+	int64_t n_queried, n_hit; /* tokens of prompts that were looked for, and that were found */
 	int64_t next_ticket;
 	Flight flight;
 	bool has_strays;      /* steps or copies are in flight that nothing waits for */
@@ -156,6 +171,38 @@ AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
 bool session_has_pages(const AtlasSession *s, const Sequence *q);
 /* Is it one that steps of answers are for now: with answers to come, pages for one, and a mask if it needs one? */
 bool session_can_run(const AtlasSession *s, const Sequence *q);
+
+/* Free pages, those of prefixes that no sequence reads among them. */
+int session_available(const AtlasSession *s);
+/* One of these, which there are. */
+int32_t session_take_page(AtlasSession *s);
+/* Gives the device pages [first, first + n) of the slot, by a copy out of io->new_pages: until it is made, these
+ * entries stay as they are. */
+AtlasStatus session_put_pages(AtlasSession *s, int slot, int first, int n);
+/* Pages that those as needed that have their pages may take next. */
+int session_pages_to_come(const AtlasSession *s);
+
+/* session_prefix.c */
+
+/* Pages of the longest prefix of tokens [n] that is kept and can be gone on from, and its last node; *known: pages of
+ * the longest one that is kept at all. */
+int session_find_prefix(const AtlasSession *s, const uint8_t *salt, const int32_t *tokens, int n, int *node,
+	int *known);
+/* The sequence's entries [0, n) become the pages of a chain that it has pinned, but for those of its own. */
+void session_enter_chain(AtlasSession *s, Sequence *q, int from, int node, int n);
+/* Before rows of a sequence that is on the device are first read: it begins after what is kept of its prompt. */
+AtlasStatus session_begin_prompt(AtlasSession *s, int slot);
+/* Will this step of prompts, as far as it is gathered, leave more of what the slot's prompt, which is not begun, begins
+ * with than there is now? Then it waits. */
+bool session_is_coming(const AtlasSession *s, int slot, const StepSize *size);
+/* Of the next `count` rows of the prompt, those before the position at which its states are kept. */
+int session_until_cut(const AtlasSession *s, const Sequence *q, int count);
+/* After rows of its prompt were read: their whole pages are kept, and at such a position the states. */
+AtlasStatus session_keep_prompt(AtlasSession *s, int slot);
+/* Gives back the sequence's pages that are no node's, and its pins. */
+void session_drop_pages(AtlasSession *s, Sequence *q);
+/* Of a sequence that finds no page: what only it has in the cache is its own again. Returns whether a page is free. */
+bool session_leave_prefix(AtlasSession *s, Sequence *q);
 
 /* session_prompts.c */
 

@@ -12,6 +12,9 @@
  * Sequences come back, and new ones start, only where those that grow have room for a while: else they would go at
  * once.
  *
+ * Pages may hold the start of prompts that may come again (session_prefix.c). Those that no sequence reads are as good
+ * as free: they are taken when the others are.
+ *
  * The page table's rows are on the device; entries are added by copies on the stream of the steps, so that decode steps
  * in flight need not end first.
  */
@@ -36,11 +39,20 @@ static int pages_for(const AtlasSession *s, int positions)
 /* Pages that a sequence takes besides those that it needs now. */
 static int some_pages(const AtlasSession *s) { return (s->grow + s->graph->page - 1) / s->graph->page; }
 
+int session_available(const AtlasSession *s) { return s->n_free_pages + (s->prefix ? s->prefix->n_unpinned : 0); }
+
+int32_t session_take_page(AtlasSession *s)
+{
+	if (s->n_free_pages)
+		return s->free_pages[--s->n_free_pages];
+	s->prefix->n_evicted++;
+	return prefix_evict(s->prefix);
+}
+
 void session_free_slot(AtlasSession *s, int slot)
 {
 	Sequence *q = &s->slots[slot];
-	for (int i = q->n_pages; i-- > 0;)
-		s->free_pages[s->n_free_pages++] = q->pages[i];
+	session_drop_pages(s, q);
 	s->n_as_needed -= q->as_needed;
 	s->n_aside -= q->n_aside;
 	free(q->tokens);
@@ -55,7 +67,7 @@ void session_free_slot(AtlasSession *s, int slot)
 static void claim_pages(AtlasSession *s, Sequence *q, int n)
 {
 	while (n-- > 0)
-		q->pages[q->n_pages++] = s->free_pages[--s->n_free_pages];
+		q->pages[q->n_pages++] = session_take_page(s);
 }
 
 /* Takes n free pages, and enters them in what put_pages copies. */
@@ -68,16 +80,13 @@ static void take_pages(AtlasSession *s, int slot, int n)
 	memcpy(row + first, q->pages + first, sizeof *row * (size_t)n);
 }
 
-/* Gives the device pages [first, first + n) of the slot, by a copy out of io->new_pages: until it is made, these
- * entries stay as they are. */
-static AtlasStatus put_pages(AtlasSession *s, int slot, int first, int n)
+AtlasStatus session_put_pages(AtlasSession *s, int slot, int first, int n)
 {
 	s->has_strays = true;
 	return s->device->ops->put_pages(s->device, slot, first, n);
 }
 
-/* Pages that those as needed that have their pages may take next. */
-static int pages_to_come(const AtlasSession *s)
+int session_pages_to_come(const AtlasSession *s)
 {
 	int n = 0;
 	for (int i = 0; i < s->graph->slots && s->n_as_needed; i++) {
@@ -102,13 +111,13 @@ static bool is_short(const AtlasSession *s)
 /* Are there n pages for a new sequence? */
 static AtlasStatus check_pages(AtlasSession *s, const SlotClaim *claim, int n)
 {
-	const int kept = claim->is_brief ? 0 : pages_to_come(s);
-	if (n + kept > s->n_free_pages && !kept)
-		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n, s->n_free_pages,
+	const int kept = claim->is_brief ? 0 : session_pages_to_come(s), available = session_available(s);
+	if (n + kept > available && !kept)
+		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free", n, available,
 			s->graph->pages);
-	if (n + kept > s->n_free_pages)
+	if (n + kept > available)
 		return error_set(&s->error, ATLAS_NO_PAGES, "%d pages are needed, %d of %d are free, %d of them for texts that "
-			"grow", n, s->n_free_pages, s->graph->pages, kept);
+			"grow", n, available, s->graph->pages, kept);
 	if (!claim->is_brief && is_short(s))
 		return error_set(&s->error, ATLAS_NO_PAGES, "sequences that were started before wait for pages");
 	return ATLAS_OK;
@@ -133,6 +142,31 @@ static AtlasStatus make_inputs(AtlasSession *s, const SlotClaim *claim, SlotInpu
 	return ATLAS_OK;
 }
 
+/* Pages for a new sequence: n, of which those of a prefix that is kept need not be taken, if the others are there. */
+static AtlasStatus claim_first(AtlasSession *s, const SlotClaim *claim, Sequence *q, int n)
+{
+	int known, node = -1, chain = claim->uses_prefix
+		? session_find_prefix(s, claim->salt, claim->tokens, claim->prompt, &node, &known) : 0;
+	prefix_pin(s->prefix, node);
+	AtlasStatus status = check_pages(s, claim, n - larger(0, chain - s->own_pages));
+	if (status == ATLAS_NO_PAGES && chain > 0) { /* those pinned may be what is missing */
+		prefix_unpin(s->prefix, node);
+		chain = 0;
+		status = check_pages(s, claim, n);
+	}
+	status = status == ATLAS_OK ? make_inputs(s, claim, &q->inputs) : status;
+	if (status != ATLAS_OK && chain > 0)
+		prefix_unpin(s->prefix, node);
+	if (status != ATLAS_OK)
+		return status;
+	claim_pages(s, q, smaller(n, s->own_pages));
+	if (chain > 0)
+		session_enter_chain(s, q, 0, node, chain);
+	q->n_pages = larger(q->n_pages, chain);
+	claim_pages(s, q, n - q->n_pages);
+	return ATLAS_OK;
+}
+
 AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 {
 	const Graph *g = s->graph;
@@ -144,11 +178,15 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	if (i == g->slots)
 		return error_set(&s->error, ATLAS_NO_SLOT, "all %d slots are taken", g->slots);
 	Sequence *q = &s->slots[i];
-	AtlasStatus status = check_pages(s, claim, n_pages);
-	status = status == ATLAS_OK ? make_inputs(s, claim, &q->inputs) : status;
+	const AtlasStatus status = claim_first(s, claim, q, n_pages);
 	if (status != ATLAS_OK)
 		return status;
-	claim_pages(s, q, n_pages);
+	s->reused[i] = 0;
+	q->uses_prefix = claim->uses_prefix;
+	q->leaves_prefix = claim->leaves_prefix;
+	q->has_repetition = claim->sampling->repetition_penalty != 1;
+	if (q->uses_prefix || q->leaves_prefix)
+		memcpy(q->salt, claim->salt, sizeof q->salt);
 	q->as_needed = claim->as_needed;
 	q->is_masked = q->awaits_mask = claim->is_masked;
 	if (s->device->io.is_masked)
@@ -228,12 +266,15 @@ static AtlasStatus grow(AtlasSession *s, int slot, int steps)
 	const int first = q->n_pages;
 	const int wanted = smaller(q->all_pages, pages_for(s, q->n + q->made + (steps - 1) * s->step_tokens)) - first;
 	const int some = smaller(q->all_pages - first, some_pages(s));
-	const bool has_many = larger(wanted, some) + pages_to_come(s) <= s->n_free_pages;
-	const int n = smaller(has_many ? larger(wanted, some) : wanted, s->n_free_pages);
+	if (session_available(s) == 0)
+		session_leave_prefix(s, q);
+	const int available = session_available(s);
+	const bool has_many = larger(wanted, some) + session_pages_to_come(s) <= available;
+	const int n = smaller(has_many ? larger(wanted, some) : wanted, available);
 	if (n == 0)
 		return ATLAS_OK;
 	take_pages(s, slot, n);
-	const AtlasStatus status = put_pages(s, slot, first, n);
+	const AtlasStatus status = session_put_pages(s, slot, first, n);
 	return status == ATLAS_OK ? ATLAS_OK : session_failed(s, status);
 }
 
@@ -278,8 +319,7 @@ static AtlasStatus set_aside(AtlasSession *s, int slot)
 		free(bytes);
 		return session_failed(s, status);
 	}
-	while (q->n_pages > 0)
-		s->free_pages[s->n_free_pages++] = q->pages[--q->n_pages];
+	session_drop_pages(s, q);
 	q->aside = bytes;
 	q->n_aside = n;
 	q->is_aside = true;
@@ -297,7 +337,7 @@ static AtlasStatus bring_back(AtlasSession *s, int slot, int n_pages)
 		claim_pages(s, q, n_pages);
 	} else {
 		take_pages(s, slot, n_pages);
-		status = put_pages(s, slot, 0, n_pages);
+		status = session_put_pages(s, slot, 0, n_pages);
 	}
 	if (status == ATLAS_OK)
 		status = copy_pages(s, q->pages, q->n_aside, q->aside, true);
@@ -377,8 +417,8 @@ static AtlasStatus bring_some_back(AtlasSession *s)
 	AtlasStatus status = ATLAS_OK;
 	for (int slot; status == ATLAS_OK && (slot = oldest(s, -1, true)) >= 0;) {
 		const Sequence *q = &s->slots[slot];
-		const int n = pages_back(s, q), kept = pages_to_come(s);
-		if (n + kept > s->n_free_pages)
+		const int n = pages_back(s, q), kept = session_pages_to_come(s);
+		if (n + kept > session_available(s))
 			return status;
 		status = bring_back(s, slot, n);
 	}

@@ -115,27 +115,46 @@ static void gather_by_host(AtlasSession *s, int n, StepSize *size)
 
 /* Rows of waiting prompts until the next cell is too large for what is left of `most` rows. The last row of a prompt
  * needs an out: its last cell waits for one. */
-static void gather_prompts(AtlasSession *s, int most, StepSize *size)
+static AtlasStatus gather_prompts(AtlasSession *s, int most, StepSize *size)
 {
 	StepIo *io = &s->device->io;
 	const StepLimits *limits = &s->device->limits;
 	int64_t ticket = -1;
 	for (int slot; (slot = session_next_waiting(s, ticket)) >= 0 && size->rows < most;) {
 		Sequence *q = &s->slots[slot];
+		ticket = q->ticket;
+		if (session_is_coming(s, slot, size))
+			continue;
+		const AtlasStatus status = q->is_begun ? ATLAS_OK : session_begin_prompt(s, slot);
+		if (status != ATLAS_OK)
+			return status;
 		const int left = q->n - q->read;
 		int count = session_whole_cells(s, left, most - size->rows);
-		ticket = q->ticket;
 		if (count == 0 || q->score)
 			break; /* first come, first served */
 		if (count == left && size->outs == limits->prefill_outs)
 			count = (left - 1) / s->graph->prompt_grid * s->graph->prompt_grid;
 		if (count == 0)
 			continue;
+		count = session_until_cut(s, q, count);
 		session_add_segment(io, size, slot, q->tokens, q->n, q->read, count);
 		q->read += count;
 		if (q->read == q->n)
 			io->out_row[size->outs++] = size->rows - 1;
 	}
+	return ATLAS_OK;
+}
+
+/* What the step leaves of prompts, while they are known. */
+static AtlasStatus keep_prompts(AtlasSession *s, const StepSize *size)
+{
+	AtlasStatus status = ATLAS_OK;
+	for (int i = 0; i < size->segs && status == ATLAS_OK; i++) {
+		const int slot = s->device->io.seg[i * 4 + 2];
+		if (s->slots[slot].state == WAITING)
+			status = session_keep_prompt(s, slot);
+	}
+	return status;
 }
 
 static AtlasStatus take_tokens(AtlasSession *s, const StepSize *size, AtlasEvent *events)
@@ -166,8 +185,11 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 	if (answers)
 		gather_answers(s, &size);
 	gather_by_host(s, by_host, &size);
-	gather_prompts(s, most, &size);
-	status = session_run(s, &size);
+	status = gather_prompts(s, most, &size);
+	if (status == ATLAS_OK)
+		status = session_run(s, &size);
+	if (status == ATLAS_OK)
+		status = keep_prompts(s, &size);
 	if (status == ATLAS_OK)
 		status = take_tokens(s, &size, events);
 	if (status == ATLAS_OK)

@@ -149,6 +149,9 @@ static void build(Compile *c)
 	set_stop_tokens(c);
 	g_speculate(c, 0);
 	build_decoder(c);
+	for (int i = 0; i < g->n_ops; i++)
+		if (g->ops[i].kind == OP_zero_slots)
+			g->snapshots = o->snapshots;
 	check_quant_lists(c);
 	check_quant_rules(c);
 	check_kv_scales(c);

@@ -39,9 +39,12 @@ void print_graph(Compile *c, void *file)
 {
 	FILE *f = file;
 	const Graph *g = &c->graph;
-	fprintf(f, "graph   %s  layers %d  hidden %d  vocab %d  slots %d  context %d  grid %d  page %d  pages %d\n",
+	fprintf(f, "graph   %s  layers %d  hidden %d  vocab %d  slots %d  context %d  grid %d  page %d  pages %d",
 		g->family,
 		g->n_layers, g->hidden_dim, g->vocab, g->slots, g->max_context, g->prompt_grid, g->page, g->pages);
+	if (g->snapshots)
+		fprintf(f, "  snapshots %d", g->snapshots);
+	fputc('\n', f);
 	fputs("stop   ", f);
 	for (int i = 0; i < g->n_stop_tokens; i++)
 		fprintf(f, " %d", g->stop_tokens[i]);

@@ -139,6 +139,7 @@ static void read_pages(Reading *r)
 	Options *o = r->o;
 	if (option_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
 		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
+	option_int(r, CACHE_SNAPSHOTS, &o->snapshots);
 	if (option_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
 		fail_at(r->d, A0304, chosen(r, KV_POOL_TOKENS)->at,
 			"kv.pool_tokens = %d: expected 0 or at least runtime.max_context = %d, one sequence must fit",
@@ -806,7 +807,7 @@ static void resolve_options(Reading *r)
 		ignore = arena_printf(a, "%s%s%s", ignore, i ? ", " : "", o->ignore_tensors.at[i].text);
 	const struct { int k; int value; } ints[] = {
 		{SLOTS, o->slots}, {MAX_CONTEXT, o->max_context}, {KV_PAGE, o->page}, {KV_POOL_TOKENS, o->pool_tokens},
-		{PROMPT_GRID, o->prompt_grid},
+		{PROMPT_GRID, o->prompt_grid}, {CACHE_SNAPSHOTS, o->snapshots},
 		{KV_BF16_FIRST, (int)chosen(r, KV_BF16_FIRST)->integer}, {KV_BF16_LAST, (int)chosen(r, KV_BF16_LAST)->integer},
 		{TOP_K, o->top_k}, {MAX_NEW_TOKENS, o->max_new_tokens},
 	};

@@ -45,7 +45,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *color;  /* "always", "never"; NULL or "auto" = on a terminal */
 	const char *hashes; /* full, lazy, off; NULL = the verb's own */
 	char *const *words; int n_words; /* after the verb, as they were given */
-	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate, *mixed;
+	const char *json_file, *html_file, *policy, *phase, *layer, *slot, *speculate, *mixed, *prefix_cache;
 	const char *cupti, *checkpoint, *atlasc, *tuning, *kv_scales, *vocabulary_file, *rekey;
 	int steps;
 	SamplingArgs sampling;

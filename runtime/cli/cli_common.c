@@ -172,11 +172,22 @@ void cli_remark_card(const Args *args, const AtlasPlan *plan, const char *target
 		cli_message(args, NULL, MESSAGE_NOTE, NULL, "kernels were chosen by times of %s; this GPU is %s", card, gpu);
 }
 
+/* Only a server keeps prefixes: what other verbs measure is the reading of whole prompts. */
+static AtlasPrefixCache prefix_cache_of(const Args *args, const AtlasPlanInfo *plan)
+{
+	if (strcmp(args->verb, "serve") != 0)
+		return ATLAS_PREFIX_OFF;
+	const bool is_on = args->prefix_cache ? strcmp(args->prefix_cache, "on") == 0 : plan->keeps_prefixes;
+	return is_on ? ATLAS_PREFIX_ON : ATLAS_PREFIX_OFF;
+}
+
 int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device, AtlasDevice *started,
 	AtlasSession **session)
 {
 	AtlasError error = {0};
 	const bool is_server = strcmp(args->verb, "serve") == 0;
+	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
+	atlas_plan_info(plan, &plan_info);
 	AtlasSessionOptions options = {.struct_size = sizeof options,
 		.device = device ? device : args->device,
 		.device_index = args->device_index,
@@ -185,10 +196,9 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.started = started,
 		.speculate = cli_speculate(args),
 		.mixed = !args->mixed ? ATLAS_MIXED_AUTO : strcmp(args->mixed, "on") == 0 ? ATLAS_MIXED_ON : ATLAS_MIXED_OFF,
+		.prefix_cache = prefix_cache_of(args, &plan_info),
 		.max_gap = args->max_gap > 0 ? args->max_gap : is_server ? 128 : 0,
 		.max_gap_each = args->max_gap > 0 || !is_server ? 0 : SERVE_GAP_EACH};
-	AtlasPlanInfo plan_info = {.struct_size = sizeof plan_info};
-	atlas_plan_info(plan, &plan_info);
 	if (plan_info.weights_by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
 	if (atlas_session_open(plan, &options, session, &error) != ATLAS_OK)

@@ -6,6 +6,7 @@
  * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
  * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
  */
+#include "artifacts/memory.h"
 #include "artifacts/seconds.h"
 #include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
@@ -36,7 +37,9 @@ typedef struct CpuDevice {
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages */
-	RefOperand *page_table;
+	RefOperand *page_table, *counts;
+	float *snapshots; /* [graph->snapshots, snapshot_floats] */
+	size_t snapshot_floats;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
 	uint32_t *masks; /* io.masks */
@@ -259,6 +262,57 @@ static AtlasStatus cpu_copy_pages(Device *base, const int32_t *pages, int n, uin
 	return ATLAS_OK;
 }
 
+static AtlasStatus cpu_clone_page(Device *base, int32_t from, int32_t to)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	for (int t = 0; t < d->graph->n_tensors; t++) {
+		const size_t size = d->paged[t] ? bytes_of_page(&d->tensors[t]) : 0;
+		uint8_t *pages = d->tensors[t].data;
+		if (size)
+			memcpy(pages + (size_t)to * size, pages + (size_t)from * size, size);
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens, int n)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	int32_t *counts = (int32_t *)d->counts->data + (int64_t)slot * d->graph->vocab;
+	for (int i = 0; i < n; i++)
+		counts[tokens[i]] |= PLAN_IN_PROMPT;
+	return ATLAS_OK;
+}
+
+/* What op i clears when a slot is acquired; NULL: it is another op. */
+static const RefOperand *state_of(const CpuDevice *d, int i)
+{
+	const int tensor = cleared_tensor(d->graph, i);
+	return tensor < 0 ? NULL : &d->tensors[tensor];
+}
+
+static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)
+{
+	const CpuDevice *d = (CpuDevice *)base;
+	float *kept = d->snapshots + (size_t)snapshot * d->snapshot_floats;
+	for (int i = 0; i < d->graph->n_ops; i++) {
+		const RefOperand *state = state_of(d, i);
+		const size_t n = state ? (size_t)state->shape[1] : 0;
+		float *mine = state ? (float *)state->data + (size_t)slot * n : kept;
+		memcpy(is_back ? mine : kept, is_back ? kept : mine, n * sizeof *mine);
+		kept += n;
+	}
+	return ATLAS_OK;
+}
+
+/* Room for the snapshots of the states. */
+static bool take_snapshots(CpuDevice *d)
+{
+	for (int i = 0; i < d->graph->n_ops; i++)
+		d->snapshot_floats += state_of(d, i) ? (size_t)state_of(d, i)->shape[1] : 0;
+	d->snapshots = calloc((size_t)d->graph->snapshots * d->snapshot_floats + 1, sizeof *d->snapshots);
+	return d->snapshots;
+}
+
 static void cpu_close(Device *base)
 {
 	CpuDevice *d = (CpuDevice *)base;
@@ -271,6 +325,7 @@ static void cpu_close(Device *base)
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
+	free(d->snapshots);
 	free(d);
 }
 
@@ -432,6 +487,8 @@ static bool find_pages(CpuDevice *d)
 			d->base.page_bytes += (int64_t)bytes_of_page(&d->tensors[t]);
 		if (strcmp(g->tensors[t].name, "page_table") == 0)
 			d->page_table = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "counts") == 0)
+			d->counts = &d->tensors[t];
 	}
 	return true;
 }
@@ -479,23 +536,26 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 	const char *missing = bind_io(d);
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
+	if (!take_snapshots(d))
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots of states", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	if (!d->page_table)
-		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor page_table");
+	if (!d->page_table || !d->counts)
+		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", d->page_table ? "counts" : "page_table");
 	d->masks = calloc((size_t)g->slots, sizeof *d->masks * (size_t)(mask_words(g) + 1)); /* and is_masked */
 	if (!d->masks)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for masks");
 	d->base.io.masks = d->masks;
 	d->base.io.is_masked = (int32_t *)d->masks + (size_t)g->slots * (size_t)mask_words(g);
-	d->base.bytes = (int64_t)(total + d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
+	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
+		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
 }
 
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
 	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
-		cpu_copy_pages, cpu_close};
+		cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)

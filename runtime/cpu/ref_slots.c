@@ -44,7 +44,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { IN_PROMPT = 1 << 30 }; /* in counts */
+enum { IN_PROMPT = PLAN_IN_PROMPT };
 enum { RULES_WORDS = PLAN_RULES * PLAN_RULE_WORDS, KEEPS_ON = 1 << 16 }; /* of a slot; in limits[s,7] */
 
 typedef struct Rule { int token; float value; int before; bool is_end; } Rule;

@@ -155,8 +155,8 @@ void chunks_usage(const Generation *g, FILE *out)
 {
 	const int made = generation_tokens(g);
 	fprintf(out, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
-		"\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":%d}}",
-		g->prompt_tokens, made, g->prompt_tokens + made, generation_reasoning(g));
+		"\"prompt_tokens_details\":{\"cached_tokens\":%d},\"completion_tokens_details\":{\"reasoning_tokens\":%d}}",
+		g->prompt_tokens, made, g->prompt_tokens + made, g->cached_tokens, generation_reasoning(g));
 }
 
 void chunk_put_reason(const char *reason, FILE *out)

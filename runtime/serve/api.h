@@ -87,6 +87,7 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	char *stops[ATLAS_MAX_STOPS]; /* owned */
 	size_t stop_bytes[ATLAS_MAX_STOPS];
 	int n_stops;
+	char *cache_salt;         /* NULL = none; owned */
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
 	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
 	char *repeated;           /* of Responses: an object of what the response repeats; owned */

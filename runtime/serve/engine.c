@@ -329,7 +329,8 @@ static void step(Engine *e)
 		}
 		EngineEvent *to = &b->events[b->n++];
 		*to = (EngineEvent){.sequence = s, .kind = ENGINE_TOKEN, .is_last = from->finish != ATLAS_RUNNING,
-			.token = from->token, .logprob = from->logprob, .finish = from->finish};
+			.token = from->token, .logprob = from->logprob, .finish = from->finish,
+			.reused = atlas_reused_tokens(e->session, from->slot)};
 		if (s->request.top_logprobs)
 			copy_top(e, i, to);
 		if (from->finish != ATLAS_RUNNING)

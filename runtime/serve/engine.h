@@ -50,6 +50,7 @@ typedef struct EngineEvent {
 	AtlasFinish finish; /* of the last TOKEN */
 	AtlasStatus status; /* of REFUSED */
 	char *why;          /* of REFUSED: a sentence, free() by who gets it; NULL = none */
+	int reused;         /* of a TOKEN: tokens of its prompt that were not read, since they were kept */
 	AtlasTop *top;      /* [n_top] alternatives of a TOKEN, free() by who gets it */
 	int n_top;
 } EngineEvent;

@@ -34,11 +34,12 @@ static void free_if_done(Generation *g)
 static void note(Generation *g, int status, const char *finish)
 {
 	Server *s = g->call.s;
-	char more[200];
+	char more[240];
 	const double now = seconds_now();
-	snprintf(more, sizeof more, ",\"finish\":\"%s\",\"stream\":%s,\"prompt_tokens\":%d,\"completion_tokens\":%d,"
-		"\"queue_ms\":%.3f,\"first_token_ms\":%.3f", finish, g->is_streaming ? "true" : "false", g->prompt_tokens,
-		generation_tokens(g), g->started > 0 ? 1e3 * (g->started - g->submitted) : 0,
+	snprintf(more, sizeof more, ",\"finish\":\"%s\",\"stream\":%s,\"prompt_tokens\":%d,\"cached_tokens\":%d,"
+		"\"completion_tokens\":%d,\"queue_ms\":%.3f,\"first_token_ms\":%.3f", finish,
+		g->is_streaming ? "true" : "false", g->prompt_tokens, g->cached_tokens, generation_tokens(g),
+		g->started > 0 ? 1e3 * (g->started - g->submitted) : 0,
 		g->first_token > 0 ? 1e3 * (g->first_token - g->call.began) : 0);
 	if (g->submitted > 0)
 		histogram_add(&s->metrics.whole, now - g->call.began);
@@ -225,6 +226,8 @@ static void on_token(Generation *g, Choice *c, EngineEvent *event)
 		fail(g, &e, "error");
 		return;
 	}
+	if (c->n_tokens == 1 && c->index % g->request.n == 0)
+		g->cached_tokens += event->reused;
 	s->metrics.generation_tokens++;
 	histogram_add(c->n_tokens > 1 ? &s->metrics.gap : &s->metrics.first_token,
 		now - (c->n_tokens > 1 ? c->last_token : g->call.began));
@@ -385,7 +388,8 @@ static bool make_choices(Generation *g)
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
-			.pages_as_needed = 1, .masked = r->grammar != NULL}, .guided = r->guide};
+			.pages_as_needed = 1, .masked = r->grammar != NULL,
+			.cache_salt = r->cache_salt}, .guided = r->guide};
 		q->guided.after_reasoning = c->prompt->is_reasoning;
 		q->sampling.seed += (uint64_t)(i % r->n);
 		if (!choice_open(g, c))

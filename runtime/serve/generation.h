@@ -53,6 +53,7 @@ struct Generation {
 	char *chunk_head;      /* that all events of its stream begin with; owned, NULL = nothing */
 	int n_events;          /* of its stream, where they are numbered */
 	int prompt_tokens;     /* of all prompts, each once */
+	int cached_tokens;     /* of them not read, since they were kept */
 	int sent_ahead;        /* tokens since the peer stopped taking bytes */
 	double submitted, started, first_token, sent; /* sent: the last bytes of its stream */
 };

@@ -180,6 +180,15 @@ void metrics_put(const Metrics *m, const AtlasPlan *plan, const AtlasPlanInfo *i
 	one(out, "generation_tokens_total", "counter", "Tokens of answers.", m->generation_tokens);
 	one(out, "requests_aside", "gauge", "Sequences whose text waits for KV pages.", m->session.aside);
 	one(out, "preemptions_total", "counter", "Times that a sequence began to wait so.", m->session.set_aside);
+	one(out, "prefix_cache_queries_total", "counter", "Tokens of prompts that were looked for in the prefix cache.",
+		m->session.prefix_queries);
+	one(out, "prefix_cache_hits_total", "counter", "Tokens of prompts that were found there.", m->session.prefix_hits);
+	one(out, "prefix_cache_evicted_total", "counter", "KV pages of prefixes that were given away.",
+		m->session.prefix_evicted);
+	one(out, "prefix_cache_pages", "gauge", "KV pages that hold prefixes, read by a sequence or not.",
+		m->session.prefix_pages);
+	one(out, "prefix_cache_snapshots", "gauge", "Snapshots of recurrent states that prompts may go on from.",
+		m->session.snapshots_used);
 	one(out, "drafts_total", "counter", "Drafted tokens.", m->session.drafts);
 	one(out, "accepted_total", "counter", "Drafted tokens that were the model's own.", m->session.accepted_drafts);
 	one(out, "shed_total", "counter", "Requests that were refused because the queue was full or the wait too long.",

@@ -43,6 +43,7 @@ static const struct Known {
 	{"continue_final_message", CHAT, HONOURED, "", ""},
 	{"chat_template_kwargs", CHAT, HONOURED, "", ""},
 	{"reasoning_effort", CHAT, HONOURED, "", ""},
+	{"cache_salt", ALL, HONOURED, "", ""},
 	{"user", BOTH, IGNORED, "", ""},
 	{"metadata", ALL, IGNORED, "", ""},
 	{"store", BOTH, IGNORED, "", ""},
@@ -399,6 +400,18 @@ static bool read_prompts(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiE
 	return true;
 }
 
+static bool read_salt(json_t *o, ApiRequest *r, ApiError *e)
+{
+	static const char name[] = "cache_salt";
+	const char *salt = NULL;
+	if (!api_text(o, name, &salt, e))
+		return false;
+	if (salt && !*salt)
+		return api_refuse(e, 400, name, "%s is empty: expected a text, or no such field", name);
+	r->cache_salt = salt ? strdup(salt) : NULL;
+	return !salt || r->cache_salt || api_refuse(e, 500, NULL, "no memory");
+}
+
 /* Clients of Anthropic's API ask for several models by name, and end when one is missing. */
 static bool is_claude(json_t *o)
 {
@@ -411,7 +424,7 @@ bool request_common(const ApiLimits *limits, json_t *o, int api, ApiRequest *r, 
 	r->n = 1;
 	return check_names(o, api, r, e) && ((api == MESSAGES && is_claude(o)) || api_check_model(limits, o, e)) &&
 		read_sampling(limits, o, &r->sampling, e) && read_stop_tokens(limits, o, r, e) &&
-		read_bias(limits, o, r, e) && api_bool(o, "ignore_eos", &r->ignore_stops, e);
+		read_bias(limits, o, r, e) && read_salt(o, r, e) && api_bool(o, "ignore_eos", &r->ignore_stops, e);
 }
 
 /* What OpenAI's older APIs have before what differs. */
@@ -471,5 +484,6 @@ void api_request_free(ApiRequest *r)
 	grammar_free(r->grammar);
 	free(r->prompts);
 	free(r->bias);
+	free(r->cache_salt);
 	*r = (ApiRequest){0};
 }

@@ -46,10 +46,11 @@ static void put_reason(const Generation *g, const Choice *c, FILE *out)
 		fputs("null", out);
 }
 
+/* Tokens of the input are those that were read, and those that were kept, once the first token is there. */
 static void put_usage(const Generation *g, int made, FILE *out)
 {
-	fprintf(out, "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,"
-		"\"output_tokens\":%d}", g->prompt_tokens, made);
+	fprintf(out, "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%d,"
+		"\"output_tokens\":%d}", g->prompt_tokens - g->cached_tokens, g->cached_tokens, made);
 }
 
 /* The block with its first n bytes; of a call, with its input or, as a stream begins, {}. */

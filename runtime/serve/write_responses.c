@@ -111,9 +111,10 @@ static void put_response(const Generation *g, const char *status, const ApiError
 	if (strcmp(status, "in_progress") == 0)
 		fputs(",\"usage\":null}", out);
 	else
-		fprintf(out, ",\"usage\":{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":0,"
+		fprintf(out, ",\"usage\":{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d,"
 			"\"cache_write_tokens\":0},\"output_tokens\":%d,\"output_tokens_details\":{\"reasoning_tokens\":%d},"
-			"\"total_tokens\":%d}}", g->prompt_tokens, made, generation_reasoning(g), g->prompt_tokens + made);
+			"\"total_tokens\":%d}}", g->prompt_tokens, g->cached_tokens, made, generation_reasoning(g),
+			g->prompt_tokens + made);
 }
 
 static const char *ending_of(const Generation *g)

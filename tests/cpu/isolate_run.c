@@ -1,6 +1,6 @@
 /* isolate_run.c - does a sequence's text depend on those beside it? For tests/cpu/test_isolate.py and tests/gpu/run.sh.
  *
- *   isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages]
+ *   isolate_run PLAN cpu|cuda off|mtp|ngram ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages] [prefix]
  *
  * For each seed from FIRST to LAST so many prompts are made: shorter than a cell of the plan's grid, at its edges,
  * longer than a step and several steps long, one in six the same as the one before. Each is answered alone. Then, in
@@ -12,7 +12,8 @@
  * Where kernels of several buckets are other sums, texts may differ: `count` says how many do, and that is no failure.
  * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. mixed: or are in one step.
  * tokens_differed: of the texts that differ, those with another token. pages: sequences take pages as
- * needed and none besides, so that in a pool of few contexts many are set aside. `alone`: a hash of all answers alone,
+ * needed and none besides, so that in a pool of few contexts many are set aside. prefix: in the rounds the start of
+ * prompts is kept, of which two in three begin like one before; alone nothing is. `alone`: a hash of all answers alone,
  * tokens, bits and ends, which a run with drafts and one without have alike where their kernels add alike.
  * Exit code 1: one differed; JSON on stdout.
  */
@@ -43,7 +44,7 @@ typedef struct Run {
 	uint64_t random, seed;
 	float *logits, *scores;     /* [vocab] behind a prompt alone, in a step of it and by atlas_score */
 	int max_gap;
-	bool as_needed, mixes;
+	bool as_needed, mixes, has_prefix;
 	long compared, cancelled, mixed, tokens, steps, scored, told;
 	uint64_t alone; /* FNV-1a of the answers alone */
 } Run;
@@ -94,16 +95,21 @@ static void make_text(Run *r, Text *t, const Text *before)
 	}
 	t->prompt = malloc(sizeof *t->prompt * (size_t)t->n_prompt);
 	need(t->prompt != NULL, "no memory");
+	const Text *like = r->has_prefix && t > r->texts && below(r, 3) ? &r->texts[below(r, (int)(t - r->texts))] : NULL;
+	const int same = like ? 1 + below(r, like->n_prompt) : 0;
 	for (int i = 0; i < t->n_prompt; i++)
-		t->prompt[i] = before && before->n_prompt == t->n_prompt ? before->prompt[i] : 3 + below(r, r->info.vocab - 3);
+		t->prompt[i] = i < same ? like->prompt[i]
+			: before && before->n_prompt == t->n_prompt ? before->prompt[i] : 3 + below(r, r->info.vocab - 3);
 }
 
 /* False: pages are missing now. */
-static bool start(Run *r, Text *t, bool as_needed)
+static bool start(Run *r, Text *t, bool as_needed, bool is_alone)
 {
 	int slot;
 	const AtlasRequest request = {.struct_size = sizeof request, .tokens = t->prompt, .n_tokens = t->n_prompt,
-		.sampling = &t->sampling, .max_new = t->max_new, .pages_as_needed = as_needed};
+		.sampling = &t->sampling, .max_new = t->max_new, .pages_as_needed = as_needed,
+		.prefix_use = is_alone ? ATLAS_PREFIX_NONE : below(r, 6) ? ATLAS_PREFIX_BOTH : below(r, 4),
+		.cache_salt = r->has_prefix && !is_alone && below(r, 8) == 0 ? "salt" : NULL};
 	const AtlasStatus s = atlas_request_start(r->session, &request, &slot);
 	if (s == ATLAS_NO_PAGES && as_needed && r->running)
 		return false;
@@ -213,7 +219,7 @@ static void answer_alone(Run *r, Text *t)
 {
 	Device *d = session_device(r->session);
 	bool has_logits = false;
-	start(r, t, false);
+	start(r, t, false, true);
 	while (r->running) {
 		step(r, true);
 		if (t->made.n && t->is_plain && !has_logits && t->max_new > 1)
@@ -240,7 +246,7 @@ static void round_of_all(Run *r)
 	while (next < r->n || r->running) {
 		/* now all at once, now one after the other */
 		for (int most = below(r, 4) ? r->info.slots : 1; most && next < r->n && r->running < r->info.slots; most--)
-			if (!start(r, &r->texts[order[next]], r->as_needed))
+			if (!start(r, &r->texts[order[next]], r->as_needed, false))
 				break;
 			else
 				next++;
@@ -298,15 +304,20 @@ int main(int argc, char **argv)
 		counts |= is_count;
 		const bool is_mixed = strcmp(argv[i], "mixed") == 0;
 		r.as_needed |= is_pages;
+		const bool is_prefix = strcmp(argv[i], "prefix") == 0;
 		r.mixes |= is_mixed;
-		is_right = is_count || is_pages || is_mixed || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
+		r.has_prefix |= is_prefix;
+		is_right = is_count || is_pages || is_mixed || is_prefix || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
 	}
 	need(is_right,
-		"usage: isolate_run PLAN cpu|cuda off|mtp ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages]");
+		"usage: isolate_run PLAN cpu|cuda off|mtp|ngram ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages] "
+		"[prefix]");
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &r.info);
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = argv[2],
-		.speculate = strcmp(argv[3], "mtp") == 0 ? ATLAS_SPECULATE_MTP : ATLAS_SPECULATE_OFF};
+		.speculate = strcmp(argv[3], "mtp") == 0 ? ATLAS_SPECULATE_MTP
+			: strcmp(argv[3], "ngram") == 0 ? ATLAS_SPECULATE_NGRAM : ATLAS_SPECULATE_OFF,
+		.prefix_cache = r.has_prefix ? ATLAS_PREFIX_ON : ATLAS_PREFIX_OFF};
 	const int rounds = atoi(argv[4]);
 	AtlasSessionInfo end = {.struct_size = sizeof end};
 	need(atlas_session_open(plan, &options, &r.session, &error) == ATLAS_OK, error.text);
@@ -329,10 +340,12 @@ int main(int argc, char **argv)
 	atlas_session_info(r.session, &end);
 	printf("{\"seeds\": \"%s\", \"texts\": %ld, \"rounds\": %d, \"longest\": %d, \"compared\": %ld, "
 		"\"cancelled\": %ld, \"scored\": %ld, \"tokens\": %ld, \"steps\": %ld, \"mixed\": %ld, \"drafts\": %lld, "
-		"\"accepted\": %lld, \"set_aside\": %lld, \"differed\": %ld, \"tokens_differed\": %ld, "
-		"\"scores_differed\": %ld, \"alone\": \"%016llx\"}\n", argv[6], texts, rounds, r.longest,
+		"\"accepted\": %lld, \"set_aside\": %lld, \"reused\": %lld, \"evicted\": %lld, "
+		"\"differed\": %ld, \"tokens_differed\": %ld, \"scores_differed\": %ld, \"alone\": "
+		"\"%016llx\"}\n", argv[6], texts, rounds, r.longest,
 		r.compared, r.cancelled, r.scored, r.tokens, r.steps, r.mixed, (long long)end.drafts,
-		(long long)end.accepted_drafts, (long long)end.set_aside, differed, tokens_differed, scores_differed,
+		(long long)end.accepted_drafts, (long long)end.set_aside, (long long)end.prefix_hits,
+		(long long)end.prefix_evicted, differed, tokens_differed, scores_differed,
 		(unsigned long long)r.alone);
 	atlas_session_close(r.session);
 	free(r.texts);

@@ -166,6 +166,8 @@ def test_memory_halves(atlasc, tmp_path, rows):
         assert run.returncode == 0, run.stderr
         items[state] = {i["item"]: i["bytes"] for i in json.loads(run.stdout)["targets"][0]["items"]}
     assert items["f32"].pop("state of slots") - items["bf16"].pop("state of slots") == 2 * elements
+    # [cache] snapshots: 16 times the states of one slot, without their versions
+    assert items["f32"].pop("snapshots of states") - items["bf16"].pop("snapshots of states") == elements * 4 // rows
     changes = {k for k in items["f32"] if items["f32"][k] != items["bf16"][k]}
     assert changes <= {"ends of allocations", "padding and counters"}
 

@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh [-c COMMIT] [-o DIR] [-m CHECKPOINT] [-t TUNING] [kernels] [sanitizer] [bench] [attention]
 #                    [gemm] [fp8] [codes] [fixtures] [many] [floor] [models] [quantised] [hybrid] [isolate]
-#                    [isolate-mixed] [isolate-buckets] [isolate-pages] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
+#                    [isolate-mixed] [isolate-buckets] [isolate-pages] [prefix] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
 #                    [serve] [order]
 #
@@ -26,6 +26,8 @@
 #   grid       prompts of an 8B shape a second where they are cut on the grid, and where they may be cut anywhere
 #   isolate-pages  the same in a pool of one context, pages as needed, so that many are set aside; and with
 #              prompts and answers that take turns
+#   prefix     the same where the start of prompts is kept, also of small pools; then atlas serve of an 8B and a 35B shape with
+#              the prefix cache and without, 200 prompts of 1,024 tokens that all begin with and 64 of their own
 #   isolate-buckets  how many texts differ with the families' default buckets
 #   isolate-mixed  how many do where steps mix prompts and answers, and where these take turns
 #   speculate  drafts: a 35B shape with and without them at a prescribed acceptance: 2, 3 and 4 rows a step, eight
@@ -228,6 +230,37 @@ isolate_pages() {
 		qwen3_5, states in bf16|qwen3_5|[state]\ndtype = "bf16"\n
 	END
 	rm -f build/isolated.bin
+	return "$rc"
+}
+
+# Texts beside others that begin alike, then times (tests/gpu/prefix.py).
+prefix() {
+	local rc=0 name fixture lines how told
+	while IFS='|' read -r name fixture lines; do
+		isolated_plan "$fixture" one "[kv]\npage = 16\n$lines" 320 || { rc=1; continue; }
+		for how in off mtp; do
+			[ "$how" = off ] || ! build/atlas info build/isolated.bin --json | grep -q '"verify_rows": 0' || continue
+			printf '%-28s %-3s ' "$name" "$how"
+			told=$(build/tests/isolate_run build/isolated.bin cuda "$how" 3 32 0-19 pages prefix) || rc=1
+			echo "$told"
+			[[ $told != *'"reused": 0,'* ]] || rc=1 # then nothing was shown
+		done
+	done <<-'END'
+		llama-trained|llama-trained|pool_tokens = 8192\n
+		llama-trained, small pool|llama-trained|pool_tokens = 320\n
+		llama-trained, fp8 caches|llama-trained|pool_tokens = 8192\ndtype = "fp8"\n
+		llama-trained, nvfp4 caches|llama-trained|pool_tokens = 8192\ndtype = "nvfp4"\n
+		qwen3_5_moe-trained|qwen3_5_moe-trained|pool_tokens = 8192\n
+		qwen3_5, states in bf16|qwen3_5|pool_tokens = 8192\n[state]\ndtype = "bf16"\n
+	END
+	rm -f build/isolated.bin
+	random_plan prefix llama-3.1-8b "[runtime]\nslots = 64\nmax_context = 2048\n\
+[phases]\nprefill = [128, 512, 2048]\ndecode = [1, 4, 16, 64]\n" || return 1
+	python3 tests/gpu/prefix.py build/prefix.bin || rc=1
+	random_plan prefix qwen3.6-35b-a3b-fp8 "[runtime]\nslots = 64\nmax_context = 2048\n\
+[phases]\nprefill = [128, 512, 2048]\ndecode = [1, 4, 16, 64]\n" || return 1
+	python3 tests/gpu/prefix.py build/prefix.bin || rc=1
+	rm -f build/prefix.bin
 	return "$rc"
 }
 
@@ -490,6 +523,7 @@ for what in "$@"; do
 	grid) part grid grid_cost ;;
 	isolate-buckets) part isolate-buckets isolate default count ;;
 	isolate-pages) part isolate-pages isolate_pages ;;
+	prefix) part prefix prefix ;;
 	isolate-mixed) part isolate-mixed isolate_mixed ;;
 	speculate)
 		bench_speculate 1 3 fp8-32k 'head = "fp8-block"\nvocabulary = 32768\n'

@@ -203,11 +203,12 @@ def test_names_of_metrics(served):
     )
     counters = (
         "prompt_tokens_total generation_tokens_total request_success_total cancelled_total shed_total "
-        "unknown_field_total drafts_total accepted_total preemptions_total http_requests_total"
+        "unknown_field_total drafts_total accepted_total preemptions_total "
+        "prefix_cache_queries_total prefix_cache_hits_total prefix_cache_evicted_total http_requests_total"
     )
     gauges = (
         "plan_info requests_running requests_waiting requests_aside slots_total slots_used kv_pages_total kv_pages_used "
-        "step_expected_seconds"
+        "prefix_cache_pages prefix_cache_snapshots step_expected_seconds"
     )
     for kind, names in (("histogram", histograms), ("counter", counters), ("gauge", gauges)):
         assert {n: kinds.get(n) for n in names.split()} == dict.fromkeys(names.split(), kind)

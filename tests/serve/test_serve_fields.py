@@ -47,6 +47,7 @@ TAKEN = {
     "metadata": WRONG,
     "guided_json": [True, {"a": True}],
     "guided_regex": ["word"],
+    "cache_salt": ["word"],
 }
 
 

@@ -63,7 +63,9 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     """A prompt of 400 that is alone takes 256 + 144 rows. Beside an answer, --max-gap 128 makes it 3 of 128 and one of
     16, or 6 of 64 and the answer's row and one of 16 and that: the smallest bucket that holds each. By default, which is
     the largest bucket of so small a model, one has 192 rows and the answer's, and one 208 and that."""
-    server = gpu(buckets, *([] if mixed == "default" else ["--max-gap", 128, "--mixed", mixed]))
+    server = gpu(
+        buckets, *([] if mixed == "default" else ["--max-gap", 128, "--mixed", mixed]), "--prefix-cache", "off"
+    )
     assert server.get("/v1/plan")[1]["buckets"] == {"prefill": [64, 128, 256], "decode": [1, 2, 4]}
     ask(server, 400, 5)
     assert server.steps() == {("prefill", 256): 2, ("decode", 1): 4}

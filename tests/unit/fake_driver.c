@@ -545,6 +545,15 @@ static CuResult fake_MemcpyHtoDAsync(CuPtr to, const void *from, size_t bytes, C
 	return CU_SUCCESS;
 }
 
+static CuResult fake_MemcpyDtoDAsync(CuPtr to, CuPtr from, size_t bytes, CuStream stream)
+{
+	BEGIN("MemcpyDtoDAsync %zu", bytes);
+	if (!stream || !fake_is_allocated(host(to), bytes) || !fake_is_allocated(host(from), bytes))
+		return broken("a copy on the device outside of what was allocated");
+	*push() = (Work){.kind = COPY, .to = host(to), .from = host(from), .bytes = bytes};
+	return CU_SUCCESS;
+}
+
 /* Until it ran, what it overwrites is as undefined as memory that is new. */
 static CuResult fake_MemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream stream)
 {

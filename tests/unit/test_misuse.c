@@ -99,6 +99,11 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_event_top(r.session, 0, &top, NULL));
 	REFUSED(atlas_event_top(r.session, 0, &top, &made)); /* no step was taken */
 	REFUSED(atlas_cancel(NULL, 0));
+	atlas_forget_prefixes(NULL);
+	atlas_forget_prefixes(r.session);
+	assert_int_equal(atlas_reused_tokens(NULL, 0), 0);
+	for (int i = -1; i < 6; i++)
+		assert_int_equal(atlas_reused_tokens(r.session, i), 0);
 	REFUSED(atlas_score(NULL, &token, 1, take_logits, &scores));
 	REFUSED(atlas_score(r.session, NULL, 1, take_logits, &scores));
 	REFUSED(atlas_score(r.session, &token, 1, NULL, &scores));

@@ -192,6 +192,8 @@ static void graph_is_checked(void **state)
 	WRONG(g->slots, 0, "graph: slots = 0: 1 to 1024 expected");
 	WRONG(g->slots, 1025, "graph: slots = 1025: 1 to 1024 expected");
 	WRONG(g->page, 12, "graph: page = 12 is not a power of two");
+	WRONG(g->snapshots, 4097, "graph: snapshots = 4097: 0 to 4096 expected");
+	WRONG(g->snapshots, 2, "graph: 2 snapshots of 0 bytes: at most 4 TiB expected, none of no states");
 	WRONG(g->max_pages, 7, "graph: max_pages = 7: 128 tokens in pages of 16 need 8");
 	WRONG(g->pages, 7, "graph: 7 pages of 16 tokens do not hold max_context = 128");
 	WRONG(g->verify_rows, 1, "graph: verify_rows = 1: 0, or 2 to 4 expected");

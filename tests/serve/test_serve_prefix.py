@@ -1,0 +1,146 @@
+"""The prefix cache through HTTP: what is reported of it, who shares with whom, and that texts are those without it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import subprocess
+import sys
+
+import openai
+import pytest
+
+GRID = 64  # of the plan: prompts may begin at its multiples
+
+
+@pytest.fixture(scope="module")
+def plan(small_plan_of):
+    return small_plan_of("llama-trained", "--target", "none", slots=4, decode="[4]", max_context=320, grid=GRID)
+
+
+def ids(seed, n):
+    made = random.Random(seed)
+    return [made.randrange(3, 500) for _ in range(n)]
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+def complete(client, prompt, **fields):
+    fields = {"model": client.models.list().data[0].id, "max_tokens": 8, "temperature": 0, "logprobs": 1} | fields
+    return client.completions.create(prompt=prompt, **fields)
+
+
+def cached(answer):
+    return answer.usage.prompt_tokens_details.cached_tokens
+
+
+def said(answer):
+    return [(c.index, c.text, c.logprobs.token_logprobs, c.finish_reason) for c in answer.choices]
+
+
+def test_a_second_request_reads_what_is_its_own(start, plan):
+    """Whole cells of the grid are found, never the whole prompt; the answer is the same to the last logprob."""
+    server = start(plan)
+    client, prompt = client_of(server), ids(1, 2 * GRID + 9)
+    first = complete(client, prompt)
+    assert (cached(first), first.usage.prompt_tokens) == (0, len(prompt))
+    again = complete(client, prompt)
+    assert (cached(again), again.usage.prompt_tokens) == (2 * GRID, len(prompt)) and said(again) == said(first)
+    assert cached(complete(client, prompt[: 2 * GRID])) == GRID
+    assert cached(complete(client, prompt[: GRID + 1] + ids(2, 50))) == GRID
+    assert cached(complete(client, prompt[: GRID - 1] + ids(2, 50))) == 0
+    *_, last = complete(client, prompt, stream=True, stream_options={"include_usage": True})
+    assert cached(last) == 2 * GRID
+    assert server.metric("prefix_cache_hits_total") == 2 * GRID * 2 + GRID * 2
+    assert server.metric("prefix_cache_queries_total") == 3 * len(prompt) + 2 * GRID + GRID + 51 + GRID + 49
+    assert server.metric("prefix_cache_pages") > 0 and server.metric("prefix_cache_evicted_total") == 0
+    line = server.requests()[-1]
+    assert (line["prompt_tokens"], line["cached_tokens"]) == (len(prompt), 2 * GRID)
+    assert server.stop() == 0
+
+
+def test_answers_of_one_prompt_read_it_once(start, plan):
+    """n answers are those of n requests with seeds of their own; the prompt is read by the first."""
+    server, alone = start(plan), start(plan, "--prefix-cache", "off")
+    prompt, fields = ids(3, 3 * GRID), {"temperature": 1.0, "max_tokens": 12}
+    answer = complete(client_of(server), prompt, n=4, seed=7, **fields)
+    assert cached(answer) == 0 and server.metric("prefix_cache_hits_total") == 3 * 2 * GRID
+    others = [complete(client_of(alone), prompt, seed=7 + i, **fields) for i in range(4)]
+    assert [s[1:] for s in said(answer)] == [said(other)[0][1:] for other in others]
+    assert alone.metric("prefix_cache_queries_total") == 0 and all(cached(other) == 0 for other in others)
+    assert server.stop() == alone.stop() == 0
+
+
+def test_salts_share_nothing(start, plan):
+    server = start(plan)
+    client, prompt = client_of(server), ids(4, 2 * GRID)
+    for salt in (None, "a", "b"):
+        extra = {"extra_body": {"cache_salt": salt}}
+        assert [cached(complete(client, prompt, **extra)) for _ in range(2)] == [0, GRID], salt
+    for salt, word in ((1, "expected a string"), ("", "is empty")):
+        status, answer = server.post("/v1/completions", {"prompt": prompt, "cache_salt": salt})
+        assert (status, answer["error"]["param"]) == (400, "cache_salt") and word in answer["error"]["message"], answer
+    assert server.stop() == 0
+
+
+def test_many_at_once_say_what_each_says_alone(start, plan):
+    """Requests that begin alike and others, some of which end early, through both servers."""
+    jobs = []
+    for i in range(24):
+        prompt = ids(10 + i % 3, GRID * (1 + i % 3)) + ids(100 + i, 1 + 5 * (i % 7))
+        jobs.append({"prompt": prompt, "temperature": i % 2, "seed": i, "max_tokens": 3 + i % 9})
+    answers = []
+    for option in ("on", "off"):
+        server = start(plan, "--prefix-cache", option)
+        client = client_of(server)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            answers.append(list(pool.map(lambda job, c=client: said(complete(c, **job)), jobs)))
+        assert (server.metric("prefix_cache_hits_total") > 15 * GRID) == (option == "on")
+        assert server.stop() == 0
+    assert answers[0] == answers[1]
+
+
+def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
+    """The head's keys are in the pages, the states in a snapshot: after a hit as many drafts count."""
+    plan = small_plan_of(
+        "qwen3_5_moe-trained",
+        "--target",
+        "none",
+        slots=4,
+        decode="[4]",
+        max_context=320,
+        grid=GRID,
+        rows=3,
+        snapshots=4,
+    )
+    server = start(plan)
+    client, prompt, counted = client_of(server), ids(5, 2 * GRID + 30), []
+    for i in range(3):
+        before = [server.metric(name) for name in ("drafts_total", "accepted_total")]
+        answer = complete(client, prompt, max_tokens=40)
+        counted.append(
+            [server.metric(name) - was for name, was in zip(("drafts_total", "accepted_total"), before)]
+            + [said(answer)]
+        )
+        assert cached(answer) == (2 * GRID if i else 0)
+    assert counted[0][0] > counted[0][1] > 0 and counted[0] == counted[1] == counted[2]
+    assert server.metric("prefix_cache_snapshots") == 1
+    assert server.stop() == 0
+
+
+def test_the_script_for_gpus_runs(atlas, plan, repo):
+    """tests/gpu/prefix.py, on the reference device: texts are the same, and tokens are found."""
+    sizes = {"requests": 6, "shared": GRID, "own": 9, "answer": 3, "in-flight": "1,3"}
+    words = [w for name, value in sizes.items() for w in (f"--{name}", str(value))]
+    script = [sys.executable, repo / "tests/gpu/prefix.py", plan, "--atlas", str(atlas), "--device", "cpu", *words]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("on", "off"))]
+    assert [row[:3] for row in rows] == [
+        ["on", "1", str(6 * GRID)],
+        ["off", "1", "0"],
+        ["on", "3", str(6 * GRID)],
+        ["off", "3", "0"],
+    ], done.stdout
