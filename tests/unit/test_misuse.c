@@ -53,6 +53,7 @@ static void spans_and_chats_are_refused(const AtlasPlan *plan)
 static void nulls_are_refused(void **state)
 {
 	const int32_t token = 5;
+	const uint32_t words[2] = {1, 1};
 	int32_t read;
 	int slot, made;
 	size_t n;
@@ -99,6 +100,13 @@ static void nulls_are_refused(void **state)
 	REFUSED(atlas_event_top(r.session, 0, &top, NULL));
 	REFUSED(atlas_event_top(r.session, 0, &top, &made)); /* no step was taken */
 	REFUSED(atlas_cancel(NULL, 0));
+	REFUSED(atlas_mask(NULL, 0, words, 1));
+	REFUSED(atlas_mask(r.session, 0, NULL, 1));
+	for (int i = -1; i < 6; i++)
+		REFUSED(atlas_mask(r.session, i, words, 1));
+	assert_string_equal(atlas_session_error(r.session), "words [1]: 2 expected");
+	REFUSED(atlas_mask(r.session, 3, words, 2));
+	assert_string_equal(atlas_session_error(r.session), "slot 3 holds no sequence with masks");
 	atlas_forget_prefixes(NULL);
 	atlas_forget_prefixes(r.session);
 	assert_int_equal(atlas_reused_tokens(NULL, 0), 0);
