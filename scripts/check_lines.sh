@@ -39,12 +39,12 @@ total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc 
 rooms='26840 compiler
 2390 compiler/kernelgen
 12500 artifacts
-3170 runtime/cpu
+3240 runtime/cpu
 6130 runtime/text
-11460 runtime/cli
-1450 runtime/cli/page
+11480 runtime/cli
+1460 runtime/cli/page
 4650 runtime/grammar
-9900 runtime/serve'
+9950 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -57,7 +57,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 5730
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6640
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
