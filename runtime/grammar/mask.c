@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT = 32 /* whole masks */ };
+enum { KEPT = 16 /* whole masks */ };
 
 struct GrammarText {
 	const Grammar *g;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ITEMS = 8192, MOST_WORK = 1 << 16, ROOM_BYTES = 8 << 20 };
+enum { MOST_ITEMS = 8192, MOST_WORK = 1 << 16, ROOM_BYTES = 3 << 20 };
 
 static uint32_t hash_words(const void *words, size_t n_bytes) { return tok_hash_string(words, n_bytes); }
 

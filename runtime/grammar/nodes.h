@@ -29,7 +29,7 @@ typedef struct AtomMask {
 	uint32_t *exits; uint32_t n_exits; /* places of the tree where it may end and bytes follow */
 } AtomMask;
 
-enum { ATOM_SLOTS = 256, MOST_ATOMS = 512 };
+enum { ATOM_SLOTS = 256, MOST_ATOMS = 128 };
 typedef struct AtomTable { /* filled while it is used, in any thread; entries stay to the end */
 	pthread_mutex_t lock;
 	AtomMask *slots[ATOM_SLOTS];
