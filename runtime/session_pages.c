@@ -59,6 +59,8 @@ void session_free_slot(AtlasSession *s, int slot)
 	free(q->inputs);
 	free(q->aside);
 	free(q->logits);
+	s->n_by_host -= q->host != NULL;
+	session_free_host(q->host);
 	*q = (Sequence){.pages = q->pages};
 }
 
@@ -95,14 +97,12 @@ int session_pages_to_come(const AtlasSession *s)
 	return n;
 }
 
-static bool has_pages(const AtlasSession *s, const Sequence *q);
-
 /* Does a sequence wait for pages? */
 static bool is_short(const AtlasSession *s)
 {
 	for (int i = 0; i < s->graph->slots && s->n_as_needed; i++) {
 		const Sequence *q = &s->slots[i];
-		if (q->is_aside || (q->state == RUNNING && !has_pages(s, q)))
+		if (q->is_aside || (q->state == RUNNING && !session_has_pages(s, q)))
 			return true;
 	}
 	return false;
@@ -247,13 +247,15 @@ static int steps_held(const AtlasSession *s, const Sequence *q)
 	return room < 0 ? 0 : room / s->step_tokens + 1;
 }
 
-/* Has it answers to come, and pages for one? */
-static bool has_pages(const AtlasSession *s, const Sequence *q)
+bool session_has_pages(const AtlasSession *s, const Sequence *q)
 {
 	return q->state == RUNNING && !q->is_aside && steps_held(s, q) > 0;
 }
 
-bool session_can_run(const AtlasSession *s, const Sequence *q) { return !q->awaits_mask && has_pages(s, q); }
+bool session_can_run(const AtlasSession *s, const Sequence *q)
+{
+	return !q->awaits_mask && !q->host && session_has_pages(s, q);
+}
 
 /* Takes pages for `steps` steps, or as many as there are; some more where there are many. */
 static AtlasStatus grow(AtlasSession *s, int slot, int steps)
@@ -381,7 +383,7 @@ static int next_short(const AtlasSession *s, int64_t after)
 	int slot = -1;
 	do
 		slot = oldest(s, slot < 0 ? after : s->slots[slot].ticket, false);
-	while (slot >= 0 && (s->slots[slot].state != RUNNING || has_pages(s, &s->slots[slot])));
+	while (slot >= 0 && (s->slots[slot].state != RUNNING || session_has_pages(s, &s->slots[slot])));
 	return slot;
 }
 
@@ -390,7 +392,7 @@ static AtlasStatus make_room(AtlasSession *s, int slot, bool *has_room)
 {
 	const Sequence *q = &s->slots[slot];
 	AtlasStatus status = grow(s, slot, 1);
-	while (status == ATLAS_OK && !has_pages(s, q)) {
+	while (status == ATLAS_OK && !session_has_pages(s, q)) {
 		const int victim = youngest(s);
 		*has_room = false;
 		if (victim == slot && oldest(s, -1, false) == slot)

@@ -99,7 +99,6 @@ static AtlasStatus check_request(AtlasSession *s, const AtlasRequest *r)
 	AtlasStatus status = check_numbers(s, r);
 	status = status == ATLAS_OK ? check_stop_tokens(s, r) : status;
 	status = status == ATLAS_OK ? check_bias(s, r) : status;
-	status = status == ATLAS_OK ? session_check_masked(s, r) : status;
 	return status == ATLAS_OK ? session_check_tokens(s, r->tokens, r->n_tokens) : status;
 }
 
@@ -180,17 +179,23 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	uint8_t salt[PREFIX_SALT_BYTES] = {0};
 	if (s->prefix && r->cache_salt && *r->cache_salt)
 		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
-	const SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
+	SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
 		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
 		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
 		.uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
 		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ)};
-	status = session_queue(s, &claim, r->tokens, n, slot);
-	if (status != ATLAS_OK)
+	HostDraw *host = NULL;
+	status = r->masked && !s->device->io.masks ? session_draw_by_host(s, &claim, &host) : ATLAS_OK;
+	status = status == ATLAS_OK ? session_queue(s, &claim, r->tokens, n, slot) : status;
+	if (status != ATLAS_OK) {
+		session_free_host(host);
 		return status;
+	}
 	if (s->ngrams && s->step_tokens > 1)
 		ngrams_start(&s->ngrams[*slot], r->tokens, n);
 	Sequence *q = &s->slots[*slot];
+	q->host = host;
+	s->n_by_host += host != NULL;
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
 	q->n_top = r->top_logprobs;
@@ -212,6 +217,7 @@ static AtlasStatus start(AtlasSession *s, const AtlasRequest *r, int *slot)
 		memcpy(&a, given, given->struct_size < sizeof a ? given->struct_size : sizeof a);
 	status = status == ATLAS_OK ? check_request(s, r) : status;
 	status = status == ATLAS_OK ? check_sampling(s, &a) : status;
+	status = status == ATLAS_OK ? session_check_masked(s, r, &a) : status;
 	return status == ATLAS_OK ? queue(s, r, &a, slot) : status;
 }
 

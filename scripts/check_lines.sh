@@ -36,14 +36,15 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='26860 compiler
+rooms='26840 compiler
 2390 compiler/kernelgen
-12560 artifacts
-3230 runtime/cpu
+12500 artifacts
+3170 runtime/cpu
 6130 runtime/text
-11310 runtime/cli
+11460 runtime/cli
 1450 runtime/cli/page
-8800 runtime/serve'
+4650 runtime/grammar
+9900 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -56,7 +57,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6450
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 5730
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in
@@ -64,12 +65,12 @@ for f in $(sources artifacts compiler models runtime kernels/templates); do
 	*.h) over "$f" "$(wc -l <"$f")" 600 ;;
 	esac
 done
-over README.md "$(wc -l <README.md)" 130
+over README.md "$(wc -l <README.md)" 131
 for f in docs/*.md; do
 	[ ! -e "$f" ] || over "$f" "$(wc -l <"$f")" 120
 done
 wide=$(grep -nE '^.{101}' README.md) && { echo "README.md: wider than 100 columns: $wide"; bad=1; }
-over Makefile "$(wc -l <Makefile)" 220
+over Makefile "$(wc -l <Makefile)" 222
 while read -r size where name; do
 	over "$where: $name" "$size" 120
 done < <(functions | awk '$1 > 120')

@@ -1,4 +1,5 @@
-/* ref_call.h - how the reference functions reach their operands; inside runtime/cpu only.
+/* ref_call.h - how the reference functions reach their operands; inside runtime/cpu, and for session_mask.c, which
+ * draws as they do.
  *
  * Operands are found by name, so a function cannot mistake one for another when a row of ops.h
  * changes.

@@ -38,3 +38,36 @@ def test_answers_are_what_their_scores_say(build_dir, small_plan_of, tmp_path, f
     assert made_by_masks[::2] == made[::2] and made_by_masks[1::2] != made[1::2]
     finishes = [events[-1]["finish"] for events in made]
     assert STOP in finishes and LENGTH in finishes and any(e["top"] for events in made for e in events)
+
+
+@pytest.mark.parametrize(
+    "fixture, how",
+    [
+        ("llama-trained", "off"),
+        ("llama-trained", "mixed"),
+        pytest.param("qwen3_5_moe-trained", "mtp", marks=pytest.mark.long),
+    ],
+)
+def test_masks_where_the_host_draws(build_dir, small_plan_of, tmp_path, monkeypatch, fixture, how):
+    """On a GPU, here the fake driver, beside sequences that the device draws."""
+    more = {"rows": 3} if how == "mtp" else {}
+    prefill = "[64]" if how == "off" else "[64, 128]"
+    shape = {"slots": 4, "decode": "[4]", "prefill": prefill, "max_context": 192} | more
+    plan = small_plan_of(fixture, "--target", "sm_90a", **shape)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build_dir / "tests-gpu" / "fake"))
+    monkeypatch.setenv("FAKE_CUDA_CC", "9.0")
+    g = np.random.default_rng(5)
+    free = list(some_requests(g, {"llama-trained": 2048}.get(fixture, 512), 12))
+    for r in free[::3]:  # longer than what a step of prompts has room for besides answers
+        r["tokens"] = r["tokens"] * (100 // len(r["tokens"]))
+    masked = [r | {"mask": int(g.integers(2, 60))} if i % 2 else r for i, r in enumerate(free)]
+    for r in masked[1::2]:
+        r |= {"repetition": 1, "presence": 0, "frequency": 0}
+    plan_info, plain, _ = answer(build_dir, tmp_path, plan, "cuda", how, free)
+    _, made, scores = answer(build_dir, tmp_path, plan, "cuda", how, masked)
+    # the fake rounds as kernels do, so some draws differ from those of the scores of a prompt
+    of_masks = list(zip(masked, made, scores))[1::2]
+    others = sum(check(r, plan_info, events, of, 0.1) for r, events, of in of_masks)
+    assert others <= 0.1 * sum(len(events) for _, events, _ in of_masks), others
+    if how == "off":  # a row of a mixed step goes through kernels of prompts, by load
+        assert made[::2] == plain[::2]

@@ -24,6 +24,8 @@ with tempfile.TemporaryDirectory() as folder:
         plan, how, where = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(folder)
         plan_info, _, _ = answer(REPO / "build", where, plan, "cuda", how, [{"tokens": [5, 6], "max_new": 1}])
         requests = list(some_requests(g, plan_info["vocab"], 24))
+        for request in requests[3::4]:  # drawn by the host, by masks of one token in 2 to 60
+            request |= {"mask": int(g.integers(2, 60)), "repetition": 1, "presence": 0, "frequency": 0}
         _, made, scores = answer(REPO / "build", where, plan, "cuda", how, requests)
         for request, events, of in zip(requests, made, scores):
             n_others += check(request, plan_info, events, of, tolerance)

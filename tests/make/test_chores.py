@@ -102,6 +102,19 @@ SAMPLES = {
         ],
         "compiler/ir.h": [("\tbool hash_files; ", "\tbool sample;\n")],
     },
+    "API of atlas serve": {
+        "runtime/serve/apis.c": [
+            (
+                '\t{\n\t\t.path = "/v1/messages"',
+                '\t{.path = "/v1/sample", .read = api_read_completions, .put_error = api_put_error, .prompt = "prompt",\n'
+                '\t\t.answer_id = "sample-", .whole = completions_whole},\n',
+            )
+        ],
+        "runtime/serve/routes.c": [
+            ('\t{"POST", "/v1/messages", false', '\t{"POST", "/v1/sample", false, generation_start, NULL},\n')
+        ],
+        "runtime/serve/request.c": [("\t/* Responses */", '\t{"sample", COMPLETIONS, IGNORED, "", ""},\n')],
+    },
     "key of MODEL.toml": {
         "compiler/read/option_table.h": [("\tN_OPTIONS,", "\tSAMPLE,\n")],
         "compiler/read/option_table.c": [
@@ -138,6 +151,7 @@ def test_every_kind_of_chore_has_its_article():
         "kernel template",
         "model family",
         "verb of atlas",
+        "API of atlas serve",
         "option of atlas",
         "option of atlasc",
         "key of MODEL.toml",

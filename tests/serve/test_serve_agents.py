@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import time
 
 import anthropic
 import chatlint
@@ -339,3 +340,16 @@ def test_tools_that_come_and_go(agent, folder):
         wrong = [talk[0], {"role": "system", "content": [block]}]
         status, answer = agent.post("/v1/messages", {"messages": wrong, "max_tokens": 1})
         assert (status, answer["error"]["message"]) == (400, f"messages[1].{rest}")
+
+
+def test_a_silent_stream_is_pinged(small_plan_of, start, folder):
+    """Thousands of tokens without text, of control tokens here, are silence."""
+    server = start(small_plan_of(folder, "--target", "none", max_context=8192), "--ping", 0.1)
+    token = server.post("/tokenize", {"prompt": scripted.END, "add_special_tokens": False})[1]["tokens"][0]
+    asked = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4000, "ignore_eos": True}
+    began = time.monotonic()
+    stream = server.stream("/v1/messages", asked | {"logit_bias": {str(token): 100}}).decode()
+    lasted = time.monotonic() - began
+    pings = stream.count('event: ping\ndata: {"type":"ping"}\n\n')
+    assert 2 < pings < lasted / 0.1 + 2, (pings, lasted)
+    assert "content_block" not in stream and stream.endswith('event: message_stop\ndata: {"type":"message_stop"}\n\n')

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import re
 import time
 
+import jsonschema
 import pytest
 from server import read_answer
 from test_serve_life import request
@@ -159,3 +161,55 @@ def test_a_device_that_fails(buckets, gpu, tmp_path):
     assert server.get("/ready")[0] == 503 and server.post("/v1/completions", fields)[0] == 503
     assert server.process.wait(20) == 9
     assert "cuGraphLaunch" in server.wait_line('"event":"failed"')
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "maximum": 999, "minimum": 0},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def structured(server, seed, **fields):
+    asked = {"prompt": ids(20), "max_tokens": 300, "temperature": 1, "seed": seed} | fields
+    status, answer = server.post("/v1/completions", asked)
+    assert status == 200, answer
+    return answer["choices"][0]
+
+
+@pytest.mark.parametrize("mixed", ["off", "on"])
+def test_structures_beside_free_answers(buckets, gpu, mixed):
+    """The host draws what has a structure; the others go on, and the text of one alone is that among others."""
+    server = gpu(buckets, "--mixed", mixed)
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        free = [pool.submit(structured, server, i, max_tokens=200, ignore_eos=True) for i in range(3)]
+        held = [pool.submit(structured, server, i, guided_json=PERSON) for i in range(8)]
+        for answer in held:
+            choice = answer.result()
+            assert choice["finish_reason"] == "stop"
+            jsonschema.validate(json.loads(choice["text"]), PERSON)
+        assert all(f.result()["finish_reason"] == "length" for f in free)
+    long = structured(server, 1, guided_regex="[a-z ]{700}", max_tokens=480)  # its pages come as needed
+    assert re.fullmatch("[a-z ]+", long["text"]) and len(long["text"]) > 300
+    status, answer = server.post(
+        "/v1/completions", {"prompt": ids(4), "max_tokens": 9, "guided_regex": "a+", "presence_penalty": 1}
+    )
+    assert status == 400 and "masked = 1 with penalties" in answer["error"]["message"], answer
+    assert server.metric("slots_used") == 0 and server.stop() == 0
+
+
+def test_structures_where_the_host_drafts(plan_of, gpu, tmp_path):
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(BUCKETS + '[speculate]\ndrafter = "ngram"\nrows = 3\n')
+    server = gpu(plan_of("llama-trained", "--model", toml, "--target", "sm_90a"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        free = pool.submit(structured, server, 0, max_tokens=250, temperature=0, ignore_eos=True)
+        held = [pool.submit(structured, server, i, guided_json=PERSON) for i in range(4)]
+        for answer in held:
+            jsonschema.validate(json.loads(answer.result()["text"]), PERSON)
+        assert free.result()["finish_reason"] == "length"
+    assert server.metric("drafts_total") > 0 and server.stop() == 0

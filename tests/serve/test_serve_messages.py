@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 
 import anthropic
@@ -367,17 +366,6 @@ def test_keys(talking, start, tmp_path):
         "type": "error",
         "error": {"type": "authentication_error", "message": "the API key is wrong"},
     }
-
-
-def test_a_silent_stream_is_pinged(talking, start):
-    """Tokens without text, control tokens here, are silence."""
-    server = start(talking, "--ping", 0.1)
-    special = json.loads((pathlib.Path("tests/fixtures/llama-trained/tokenizer.json")).read_text())["added_tokens"]
-    token = next(t["id"] for t in special if t["special"])
-    asked = SHORT | {"max_tokens": 460, "ignore_eos": True, "logit_bias": {str(token): 100}}
-    events = server.stream("/v1/messages", asked).decode().split("\n\n")
-    pings = events.count('event: ping\ndata: {"type":"ping"}')
-    assert pings >= 2 and not any("content_block" in e for e in events)
 
 
 def test_golden_bytes(talker):
