@@ -39,9 +39,11 @@ static bool find_states(const TargetPlan *t, const Graph *g, CudaPages *pages)
 	pages->states = calloc((size_t)g->n_ops + 1, sizeof *pages->states);
 	for (int i = 0; i < g->n_ops && p && pages->states; i++) {
 		const int tensor = cleared_tensor(g, i);
-		for (int k = 0; k < p->n_bufs && tensor >= 0; k++)
-			if (p->bufs[k].tensor == tensor)
-				pages->states[pages->n_states++] = (PagePlace){p->bufs[k].offset, p->bufs[k].bytes / g->slots};
+		int k = 0;
+		while (k < p->n_bufs && (tensor < 0 || p->bufs[k].tensor != tensor))
+			k++;
+		if (k < p->n_bufs)
+			pages->states[pages->n_states++] = (PagePlace){p->bufs[k].offset, p->bufs[k].bytes / g->slots};
 	}
 	return pages->states;
 }

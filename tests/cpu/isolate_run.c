@@ -108,7 +108,7 @@ static bool start(Run *r, Text *t, bool as_needed, bool is_alone)
 	int slot;
 	const AtlasRequest request = {.struct_size = sizeof request, .tokens = t->prompt, .n_tokens = t->n_prompt,
 		.sampling = &t->sampling, .max_new = t->max_new, .pages_as_needed = as_needed,
-		.prefix_use = is_alone ? ATLAS_PREFIX_NONE : below(r, 6) ? ATLAS_PREFIX_BOTH : below(r, 4),
+		.prefix_use = is_alone || !r->has_prefix ? ATLAS_PREFIX_NONE : below(r, 6) ? ATLAS_PREFIX_BOTH : below(r, 4),
 		.cache_salt = r->has_prefix && !is_alone && below(r, 8) == 0 ? "salt" : NULL};
 	const AtlasStatus s = atlas_request_start(r->session, &request, &slot);
 	if (s == ATLAS_NO_PAGES && as_needed && r->running)

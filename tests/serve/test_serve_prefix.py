@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 
+import anthropic
 import openai
 import pytest
 
@@ -144,3 +145,28 @@ def test_the_script_for_gpus_runs(atlas, plan, repo):
         ["on", "3", str(6 * GRID)],
         ["off", "3", "0"],
     ], done.stdout
+
+
+def test_all_apis_report_it(start, talking):
+    """The same conversation through each API, by official clients: whole cells before the last token are found."""
+    server = start(talking, "--name", "tiny")
+    client = client_of(server)
+    claude = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="none", max_retries=0)
+    said = [{"role": "user", "content": "In the beginning God created the heaven and the earth. " * 6}]
+
+    def chat():
+        usage = client.chat.completions.create(model="tiny", messages=said, max_tokens=2).usage
+        return usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens
+
+    def responses():
+        usage = client.responses.create(model="tiny", input=said, max_output_tokens=2).usage
+        return usage.input_tokens_details.cached_tokens, usage.input_tokens
+
+    def messages():
+        usage = claude.messages.create(model="tiny", messages=said, max_tokens=2).usage
+        return usage.cache_read_input_tokens, usage.cache_read_input_tokens + usage.input_tokens
+
+    cached_first, n = chat()
+    assert cached_first == 0 and n > GRID
+    assert [chat(), responses(), messages()] == [((n - 1) // GRID * GRID, n)] * 3
+    assert server.stop() == 0
