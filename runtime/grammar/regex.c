@@ -329,7 +329,7 @@ static bool take_counts(Parser *p, uint32_t *lo, uint32_t *hi)
 static uint32_t parse_item(Parser *p)
 {
 	uint32_t node = parse_atom(p);
-	while (node && p->at < p->n) {
+	for (int repeats = 0; node && p->at < p->n; repeats++) {
 		uint32_t lo = 0, hi = UINT32_MAX;
 		if (take(p, '+'))
 			lo = 1;
@@ -340,6 +340,8 @@ static uint32_t parse_item(Parser *p)
 				return p->e->why ? 0 : node;
 		} else if (!take(p, '*'))
 			break;
+		if (repeats >= GRAMMAR_MAX_DEPTH)
+			return refuse(p, "repetitions are too deep");
 		take(p, '?'); /* which of several matches makes no difference to whether there is one */
 		node = add_node(p, (TreeNode){.kind = TREE_REPEAT, .lo = lo, .hi = hi, .child = node});
 	}
@@ -446,6 +448,8 @@ static uint32_t build(Builder *b, uint32_t node, uint32_t next)
 {
 	const TreeNode *t = &b->tree->nodes[node];
 	uint32_t all = NFA_NOTHING;
+	if ((b->a.effort->left -= 10) < 0) /* an empty group adds no node, however often it is repeated */
+		effort_refuse(b->a.effort, "it takes too long to compile", -1);
 	switch (t->kind) {
 	case TREE_START: return nfa_add(&b->a, (NfaNode){.kind = NFA_START, .next = next});
 	case TREE_END: return nfa_add(&b->a, (NfaNode){.kind = NFA_END, .next = next});

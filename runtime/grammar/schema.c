@@ -346,9 +346,13 @@ static uint32_t compile_regex(Grammar *g, const char *text, GrammarError *error)
 	if (strlen(text) > GRAMMAR_MAX_BYTES)
 		return snprintf(error->text, sizeof error->text, "it has more than %d bytes", GRAMMAR_MAX_BYTES), NONE;
 	lexeme_of_regex(text, WHOLE, AS_TEXT, &l, &g->effort);
-	const bool is_empty = !lexeme_is_empty(&l) && l.accepts[1];
-	const uint32_t node = node_lexeme(g, &l);
-	return is_empty && node ? node : node;
+	return node_lexeme(g, &l);
+}
+
+static bool is_empty_alone(const Grammar *g)
+{
+	const Node *root = &g->nodes[g->root];
+	return root->kind == NODE_EMPTY || (root->kind == NODE_LEXEME && g->lexemes[root->a].ends[1]);
 }
 
 static bool is_too_large(json_t *schema)
@@ -399,6 +403,8 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 	}
 	if (!error->text[0] && g->nodes[g->root].kind == NODE_NONE)
 		snprintf(error->text, sizeof error->text, "nothing can match it");
+	if (!error->text[0] && is_empty_alone(g))
+		snprintf(error->text, sizeof error->text, "only the empty text matches it");
 	if (!error->text[0])
 		return g;
 	grammar_free(g);

@@ -221,6 +221,13 @@ def test_what_is_refused(vocabulary, source, pointer, words):
     assert refused.value.args[0].startswith(pointer) and words in refused.value.args[1], refused.value.args
 
 
+@pytest.mark.parametrize("expression", ["", "()", "a{0}", "(?:)*$"])
+def test_an_expression_of_the_empty_text_alone_is_refused(vocabulary, expression):
+    """No token can be drawn for it, and the end is not always one that may be."""
+    with pytest.raises(Refused, match="only the empty text"):
+        vocabulary.probe.compile("r", expression)
+
+
 def test_hostile_sources_end_in_time(vocabulary):
     import time
 
@@ -232,6 +239,8 @@ def test_hostile_sources_end_in_time(vocabulary):
     product = {"allOf": [{"anyOf": [{"minLength": i} for i in range(40)]} for _ in range(6)]}
     sources = [("s", deep), ("s", json.dumps(nested)), ("s", json.dumps(many)), ("s", json.dumps(product)),
                ("r", "(a|b)*a(a|b){40}"), ("r", "(" * 40 + ")" * 40), ("r", "((a{500}){500}){500}"),
+               ("r", "((((){65535}){65535}){65535}){65535}"), ("r", "((|a?){60000}){60000}"), ("r", "a" + "*" * 65000),
+               ("r", "a" + "{1}" * 20000), ("s", json.dumps({"type": "string", "pattern": "b" + "+?" * 30000})),
                ("s", json.dumps({"type": "string", "pattern": "^.{1,300}$", "maxLength": 100000})),
                ("c", json.dumps(["x" * 15] * 4096)),
                ("s", json.dumps({"type": "number", "minimum": 1e-300, "maximum": 1e300}))]  # fmt: skip
