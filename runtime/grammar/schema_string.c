@@ -61,29 +61,32 @@ bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search sea
 	return false;
 }
 
-/* *l becomes what is in it and in `more`, which is given up. */
-static bool narrow(Schemas *b, Lexeme *l, Lexeme *more)
+/* Strings that all keywords so far allow; an empty lexeme says that none are left, where is_measured. */
+typedef struct Strings { Lexeme l; bool is_measured; } Strings;
+
+/* Of *s what is in `more` too, which is given up. */
+static bool narrow(Schemas *b, Strings *s, Lexeme *more)
 {
 	Lexeme both;
-	if (l->n_states == 0 && !l->next) {
-		*l = *more;
+	if (!s->is_measured) {
+		*s = (Strings){*more, true};
 		return true;
 	}
-	const bool ok = lexeme_combine(l, more, BOTH, &both, &b->g->effort);
+	const bool ok = lexeme_combine(&s->l, more, BOTH, &both, &b->g->effort);
 	lexeme_free(more);
 	if (!ok)
 		return false;
-	lexeme_free(l);
-	*l = both;
+	lexeme_free(&s->l);
+	s->l = both;
 	return true;
 }
 
-static bool add_pattern(Schemas *b, json_t *pattern, Lexeme *l)
+static bool add_pattern(Schemas *b, json_t *pattern, Strings *s)
 {
 	Lexeme more = {0};
 	if (!json_is_string(pattern))
 		return schema_refuse(b, "pattern", "a string is expected");
-	return schema_pattern(b, "pattern", json_string_value(pattern), PART, &more) && narrow(b, l, &more);
+	return schema_pattern(b, "pattern", json_string_value(pattern), PART, &more) && narrow(b, s, &more);
 }
 
 /* The expression of a format; NULL: it says nothing. */
@@ -96,13 +99,13 @@ static const char *format_regex(json_t *format)
 	return NULL;
 }
 
-static bool add_format(Schemas *b, json_t *format, Lexeme *l)
+static bool add_format(Schemas *b, json_t *format, Strings *s)
 {
 	const char *regex = format_regex(format);
 	Lexeme more = {0};
 	if (!json_is_string(format))
 		return schema_refuse(b, "format", "a string is expected");
-	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, l, &more));
+	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, s, &more));
 }
 
 bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
@@ -115,7 +118,7 @@ bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
 }
 
 /* const and enum, of names of properties. */
-static bool add_values(Schemas *b, json_t *schema, Lexeme *l)
+static bool add_values(Schemas *b, json_t *schema, Strings *s)
 {
 	json_t *value = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
 	const size_t n = value ? 1 : json_array_size(values);
@@ -130,7 +133,7 @@ static bool add_values(Schemas *b, json_t *schema, Lexeme *l)
 			ok = (texts[kept] = schema_quoted(json_string_value(one), json_string_length(one), &n_bytes[kept])) != NULL;
 		kept += json_is_string(one);
 	}
-	ok = ok && lexeme_of_texts((const char *const *)texts, n_bytes, kept, &more, &b->g->effort) && narrow(b, l, &more);
+	ok = ok && lexeme_of_texts((const char *const *)texts, n_bytes, kept, &more, &b->g->effort) && narrow(b, s, &more);
 	for (uint32_t i = 0; texts && i < kept; i++)
 		free(texts[i]);
 	free(texts);
@@ -144,21 +147,22 @@ bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
 	size_t i;
 	Lexeme counted;
-	*l = (Lexeme){0};
+	Strings s = {0};
 	bool ok = schema_count(b, schema, "minLength", &lo) && schema_count(b, schema, "maxLength", &hi);
 	if (json_object_get(schema, "const") || json_object_get(schema, "enum"))
-		ok = ok && add_values(b, schema, l);
+		ok = ok && add_values(b, schema, &s);
 	if (json_is_array(pattern)) /* of several schemas */
 		json_array_foreach(pattern, i, one)
-			ok = ok && add_pattern(b, one, l);
+			ok = ok && add_pattern(b, one, &s);
 	else if (pattern)
-		ok = ok && add_pattern(b, pattern, l);
+		ok = ok && add_pattern(b, pattern, &s);
 	if (json_is_array(format))
 		json_array_foreach(format, i, one)
-			ok = ok && add_format(b, one, l);
+			ok = ok && add_format(b, one, &s);
 	else if (format)
-		ok = ok && add_format(b, format, l);
-	if (ok && !l->next) /* no measure but the length */
+		ok = ok && add_format(b, format, &s);
+	*l = s.l;
+	if (ok && !s.is_measured)
 		ok = lexeme_of_string(l, &b->g->effort);
 	if (ok && (lo > 0 || hi != ENDLESS) && (ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort))) {
 		lexeme_free(l);
