@@ -15,11 +15,19 @@ enum { MOST_DIGITS = 340, MOST_REMAINDERS = 4000 };
 /* A bound's size: digits before and after the point, "0" before at least, no final zeros after. */
 typedef struct Decimal { bool is_negative; char whole[MOST_DIGITS], part[MOST_DIGITS]; } Decimal;
 
-static void to_decimal(double x, Decimal *d)
+static void to_decimal(json_t *number, Decimal *d)
 {
 	char s[40];
 	int digits = 1;
+	double x = json_number_value(number);
 	memset(d, 0, sizeof *d);
+	if (json_is_integer(number)) { /* of more digits than a double has */
+		const json_int_t whole = json_integer_value(number);
+		d->is_negative = whole < 0;
+		snprintf(d->whole, sizeof d->whole, "%llu",
+			whole < 0 ? 0ull - (unsigned long long)whole : (unsigned long long)whole);
+		return;
+	}
 	d->is_negative = x < 0;
 	x = fabs(x);
 	for (snprintf(s, sizeof s, "%.0e", x); strtod(s, NULL) != x && digits < 18; digits++)
@@ -141,14 +149,14 @@ static bool narrow(Schemas *b, const char *key, Text *t, Lexeme *l)
 	return true;
 }
 
-static bool bound(Schemas *b, const char *key, double x, bool is_lower, bool is_strict, Lexeme *l)
+static bool bound(Schemas *b, const char *key, json_t *number, bool is_lower, bool is_strict, Lexeme *l)
 {
 	Decimal d;
 	Text t = {0};
-	if (!isfinite(x))
+	if (!isfinite(json_number_value(number)))
 		return schema_refuse(b, key, "a finite number is expected");
-	to_decimal(x, &d);
-	const bool is_zero = x == 0;
+	to_decimal(number, &d);
+	const bool is_zero = json_number_value(number) == 0;
 	if (is_lower && d.is_negative) /* all without a sign, and small ones with it */
 		put(&t, "(%s|-", ANY_SIZE), put_at_most(&t, &d, is_strict), put(&t, ")");
 	else if (is_lower)
@@ -163,12 +171,13 @@ static bool bound(Schemas *b, const char *key, double x, bool is_lower, bool is_
 }
 
 /* One digit from each remainder to the next: states (remainder, digits after the point). */
-static bool multiples(Schemas *b, double x, Lexeme *l)
+static bool multiples(Schemas *b, json_t *of, Lexeme *l)
 {
+	const double x = json_number_value(of);
 	Decimal d;
 	Effort *e = &b->g->effort;
 	char digits[64];
-	to_decimal(x, &d);
+	to_decimal(of, &d);
 	const int k = (int)strlen(d.part);
 	snprintf(digits, sizeof digits, "%.30s%.30s", d.whole, d.part);
 	const double m = strtod(digits, NULL);
@@ -229,7 +238,7 @@ static bool add_multiples(Schemas *b, json_t *of, Lexeme *l)
 	}
 	if (!json_is_number(of))
 		return schema_refuse(b, "multipleOf", "a number is expected");
-	return multiples(b, json_number_value(of), l);
+	return multiples(b, of, l);
 }
 
 bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
@@ -255,7 +264,7 @@ bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
 			ok = schema_refuse(b, bounds[i].key, "a number is expected");
 		else if (!is_strict)
 			is_strict = json_is_true(json_object_get(schema, bounds[i + 1].key));
-		ok = ok && bound(b, bounds[i].key, json_number_value(x), bounds[i].is_lower, is_strict, l);
+		ok = ok && bound(b, bounds[i].key, x, bounds[i].is_lower, is_strict, l);
 	}
 	ok = ok && (!of || add_multiples(b, of, l));
 	if (!ok)
