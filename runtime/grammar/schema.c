@@ -10,6 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A text that was cut to its room ends with a whole character. */
+static void end_whole(char *text)
+{
+	const size_t n = strlen(text), last = n ? utf8_back((const unsigned char *)text, n) : 0;
+	uint32_t point;
+	if (n && utf8_read((const unsigned char *)text + n - last, last, &point) != (int)last)
+		text[n - last] = 0;
+}
+
 uint32_t schema_refuse(Schemas *b, const char *key, const char *fmt, ...)
 {
 	GrammarError *e = b->error;
@@ -19,8 +28,10 @@ uint32_t schema_refuse(Schemas *b, const char *key, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(e->text, sizeof e->text, fmt, args);
 	va_end(args);
+	end_whole(e->text);
 	const size_t before = key ? schema_down(b, key) : b->n_pointer;
 	snprintf(e->pointer, sizeof e->pointer, "%s", b->pointer);
+	end_whole(e->pointer);
 	if (key)
 		schema_up(b, before);
 	return NONE;
@@ -201,10 +212,13 @@ static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 	json_t **branches = malloc(sizeof(json_t *) * n);
 	uint32_t *nodes = malloc(sizeof *nodes * n), node = NONE;
 	const bool alone = is_free(rest), has_room = branches && nodes;
+	json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
+	json_object_del(rest, "unevaluatedProperties"); /* it holds of the whole */
 	bool ok = has_room || effort_refuse(&b->g->effort, "there is no memory", -1);
 	for (size_t i = 0; i < n && ok; i++) {
 		const size_t before = schema_down_to(b, key, i);
-		branches[i] = alone ? json_array_get(list, i) : schema_both(b, rest, json_array_get(list, i));
+		branches[i] = alone ? json_array_get(list, i)
+			: schema_closed(b, schema_both(b, rest, json_array_get(list, i)), unevaluated);
 		ok = branches[i] != NULL;
 		schema_up(b, before);
 	}
@@ -222,9 +236,11 @@ static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 	return node;
 }
 
+bool schema_check(Schemas *b, json_t *schema) { return check_keys(b, schema) && check_type(b, schema); }
+
 static uint32_t object_node(Schemas *b, json_t *schema)
 {
-	if (!check_keys(b, schema) || !check_type(b, schema))
+	if (!schema_check(b, schema))
 		return NONE;
 	json_t *value = json_object_get(schema, "const"), *all = json_object_get(schema, "enum");
 	if (json_object_get(schema, "$ref") || json_object_get(schema, "allOf")) {

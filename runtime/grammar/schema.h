@@ -34,12 +34,14 @@ size_t schema_down(Schemas *b, const char *key);
 size_t schema_down_to(Schemas *b, const char *key, size_t index);
 void schema_up(Schemas *b, size_t before);
 
+bool schema_check(Schemas *b, json_t *schema); /* its keywords are supported, its types known */
 uint32_t schema_node(Schemas *b, json_t *schema);            /* of any schema */
 uint32_t schema_rule(Schemas *b, json_t *schema);            /* the same, compiled later */
 uint32_t schema_object(Schemas *b, json_t *schema);          /* schema_object.c: type object */
 uint32_t schema_array(Schemas *b, json_t *schema);
 /* schema_value.c: of a schema with const (values NULL) or enum */
 uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values);
+bool schema_same(json_t *one, json_t *other); /* equal values: 1 and 1.0 are */
 
 /* schema_merge.c. Schemas that are given back belong to `made` or to the source; NULL after a failure. */
 /* Without $ref and allOf on its uppermost level. */
@@ -47,6 +49,8 @@ json_t *schema_resolve(Schemas *b, json_t *schema);
 json_t *schema_both(Schemas *b, json_t *one, json_t *other); /* what both allow, resolved */
 json_t *schema_keep(Schemas *b, json_t *made);               /* steals the reference */
 json_t *schema_without(Schemas *b, json_t *schema, const char *key);
+/* `schema`, which others were joined to, when unevaluatedProperties (NULL: there is none) holds of the whole. */
+json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated);
 json_t *schema_at(Schemas *b, const char *pointer);          /* "#/..." */
 bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is of both; false: perhaps */
 /* The schema that `schema`, of objects, has for a property that its `properties` does not name. */

@@ -99,18 +99,24 @@ static json_t *later(Schemas *b, json_t *one, json_t *other)
 
 typedef json_t *MergeFn(Schemas *b, const char *key, json_t *one, json_t *other); /* a new reference */
 
+static bool is_more(json_t *one, json_t *other)
+{
+	return json_is_integer(one) && json_is_integer(other) ? json_integer_value(one) > json_integer_value(other)
+		: json_number_value(one) > json_number_value(other);
+}
+
 static json_t *larger(Schemas *b, const char *key, json_t *one, json_t *other)
 {
 	(void)b;
 	(void)key;
-	return json_incref(json_number_value(one) > json_number_value(other) ? one : other);
+	return json_incref(is_more(one, other) ? one : other);
 }
 
 static json_t *smaller(Schemas *b, const char *key, json_t *one, json_t *other)
 {
 	(void)b;
 	(void)key;
-	return json_incref(json_number_value(one) < json_number_value(other) ? one : other);
+	return json_incref(is_more(one, other) ? other : one);
 }
 
 static json_t *each_once(Schemas *b, const char *key, json_t *one, json_t *other)
@@ -121,7 +127,7 @@ static json_t *each_once(Schemas *b, const char *key, json_t *one, json_t *other
 	(void)key;
 	for (i = 0; i < (json_is_array(other) ? json_array_size(other) : 1); i++) {
 		item = json_is_array(other) ? json_array_get(other, i) : other;
-		for (k = 0; k < json_array_size(all) && !json_equal(json_array_get(all, k), item);)
+		for (k = 0; k < json_array_size(all) && !schema_same(json_array_get(all, k), item);)
 			k++;
 		if (k == json_array_size(all))
 			json_array_append(all, item);
@@ -136,7 +142,7 @@ static json_t *common(Schemas *b, const char *key, json_t *one, json_t *other)
 	(void)key;
 	for (size_t i = 0; i < json_array_size(one); i++)
 		for (size_t k = 0; k < json_array_size(other); k++)
-			if (json_equal(json_array_get(one, i), json_array_get(other, k))) {
+			if (schema_same(json_array_get(one, i), json_array_get(other, k))) {
 				json_array_append(all, json_array_get(one, i));
 				break;
 			}
@@ -167,17 +173,6 @@ static json_t *both_later(Schemas *b, const char *key, json_t *one, json_t *othe
 	return json_incref(later(b, one, other));
 }
 
-static json_t *both_each(Schemas *b, const char *key, json_t *one, json_t *other) /* prefixItems */
-{
-	const size_t n = json_array_size(one), m = json_array_size(other);
-	json_t *all = json_array();
-	if (n != m)
-		schema_refuse(b, key, "lists of different lengths cannot be put together");
-	for (size_t i = 0; i < n && i < m; i++)
-		json_array_append(all, later(b, json_array_get(one, i), json_array_get(other, i)));
-	return all;
-}
-
 static json_t *every_pair(Schemas *b, const char *key, json_t *one, json_t *other) /* anyOf */
 {
 	json_t *all = json_array();
@@ -200,9 +195,8 @@ static const struct { const char *key; MergeFn *merge; } rules[] = {
 	{"type", common_types}, {"required", each_once}, {"enum", common}, {"pattern", each_once}, {"format", each_once},
 	{"minimum", larger}, {"exclusiveMinimum", larger}, {"minLength", larger}, {"minItems", larger},
 	{"minProperties", larger}, {"maximum", smaller}, {"exclusiveMaximum", smaller}, {"maxLength", smaller},
-	{"maxItems", smaller}, {"maxProperties", smaller}, {"items", both_later}, {"additionalItems", both_later},
-	{"propertyNames", both_later}, {"prefixItems", both_each}, {"anyOf", every_pair}, {"uniqueItems", either_true},
-	{"multipleOf", each_once},
+	{"maxItems", smaller}, {"maxProperties", smaller}, {"propertyNames", both_later}, {"anyOf", every_pair},
+	{"uniqueItems", either_true}, {"multipleOf", each_once},
 };
 
 /* Of no weight: the first one stays. */
@@ -220,7 +214,7 @@ static bool is_note(const char *key)
 static bool merge_key(Schemas *b, json_t *all, const char *key, json_t *value)
 {
 	json_t *had = json_object_get(all, key);
-	if (!had || json_equal(had, value))
+	if (!had || schema_same(had, value))
 		return had || json_object_set(all, key, value) == 0;
 	if (is_note(key))
 		return true;
@@ -290,7 +284,7 @@ static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 	json_t *x = json_object_get(one, "additionalProperties"), *y = json_object_get(other, "additionalProperties");
 	x = x ? x : json_object_get(one, "unevaluatedProperties");
 	y = y ? y : json_object_get(other, "unevaluatedProperties");
-	if ((p && y && !json_is_true(y)) || (q && x && !json_is_true(x)) || (p && q && !json_equal(p, q)))
+	if ((p && y && !json_is_true(y)) || (q && x && !json_is_true(x)) || (p && q && !schema_same(p, q)))
 		return schema_refuse(b, keys[1], "two schemas that hold at once have them, which is not supported");
 	if (p || q)
 		json_object_set(all, keys[1], p ? p : q);
@@ -300,33 +294,71 @@ static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 	return ok && !schema_failed(b);
 }
 
+/* What a schema says of the first items, and of those that follow; NULL: nothing. */
+typedef struct Items { json_t *first, *rest; } Items;
+
+static bool items_of(Schemas *b, json_t *schema, Items *items)
+{
+	json_t *given = json_object_get(schema, "items");
+	*items = (Items){json_object_get(schema, "prefixItems"), given};
+	if (json_is_array(given)) /* before draft 2020-12 */
+		*items = (Items){given, json_object_get(schema, "additionalItems")};
+	return !items->first || json_is_array(items->first) ||
+		schema_refuse(b, "prefixItems", "a list of schemas is expected");
+}
+
+/* Schemas of one item; either may be NULL. */
+static json_t *item_of_both(Schemas *b, json_t *one, json_t *other)
+{
+	return one && other ? later(b, one, other) : one ? one : other;
+}
+
+static json_t *item_at(const Items *items, size_t i)
+{
+	return i < json_array_size(items->first) ? json_array_get(items->first, i) : items->rest;
+}
+
+static bool merge_arrays(Schemas *b, json_t *all, json_t *one, json_t *other)
+{
+	Items x, y;
+	if (!items_of(b, one, &x) || !items_of(b, other, &y))
+		return false;
+	const size_t n_one = json_array_size(x.first), n_other = json_array_size(y.first);
+	json_t *first = json_array(), *rest = item_of_both(b, x.rest, y.rest);
+	for (size_t i = 0; i < n_one || i < n_other; i++)
+		json_array_append(first, item_of_both(b, item_at(&x, i), item_at(&y, i)));
+	if (json_array_size(first))
+		json_object_set(all, "prefixItems", first);
+	json_decref(first);
+	if (rest)
+		json_object_set(all, "items", rest);
+	return !schema_failed(b);
+}
+
 static json_t *merge(Schemas *b, json_t *one, json_t *other)
 {
-	static const char *const objects[] = {"properties", "patternProperties", "additionalProperties",
-		"unevaluatedProperties"};
+	static const char *const members[] = {"properties", "patternProperties", "additionalProperties",
+		"unevaluatedProperties", "items", "prefixItems", "additionalItems"};
 	json_t *all = json_copy(one), *value;
 	const char *key;
 	bool ok = all != NULL;
 	json_t *const_one = json_object_get(one, "const"), *const_other = json_object_get(other, "const");
 	json_t *rest = json_copy(other);
-	for (size_t i = 0; ok && i < 4; i++) {
-		json_object_del(all, objects[i]);
-		json_object_del(rest, objects[i]);
+	for (size_t i = 0; ok && i < sizeof members / sizeof members[0]; i++) {
+		json_object_del(all, members[i]);
+		json_object_del(rest, members[i]);
 	}
 	if (ok && const_one && json_object_get(other, "enum") && !const_other) /* one value, or none */
 		ok = json_object_set_new(all, "enum", json_pack("[O]", const_one)) == 0 && json_object_del(all, "const") == 0;
 	if (ok && const_other && json_object_get(one, "enum") && !const_one)
 		ok = json_object_set_new(rest, "enum", json_pack("[O]", const_other)) == 0 &&
 			json_object_del(rest, "const") == 0;
-	if (ok && const_one && const_other && !json_equal(const_one, const_other)) {
+	if (ok && const_one && const_other && !schema_same(const_one, const_other)) {
 		json_decref(all);
 		json_decref(rest);
 		return json_false();
 	}
-	if (ok && json_is_array(json_object_get(one, "items")) != json_is_array(json_object_get(other, "items")) &&
-		json_object_get(one, "items") && json_object_get(other, "items"))
-		ok = schema_refuse(b, "items", "a list and a schema cannot be put together");
-	ok = ok && merge_objects(b, all, one, other);
+	ok = ok && merge_objects(b, all, one, other) && merge_arrays(b, all, one, other);
 	json_object_foreach(rest, key, value)
 		ok = ok && merge_key(b, all, key, value);
 	json_decref(rest);
@@ -334,6 +366,17 @@ static json_t *merge(Schemas *b, json_t *one, json_t *other)
 		return all;
 	json_decref(all);
 	return NULL;
+}
+
+json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated)
+{
+	if (!schema || !unevaluated || !json_is_object(schema) || json_object_get(schema, "additionalProperties") ||
+		json_object_get(schema, "unevaluatedProperties")) /* which leaves none that is not evaluated */
+		return schema;
+	json_t *closed = schema_keep(b, json_copy(schema));
+	if (closed)
+		json_object_set(closed, "unevaluatedProperties", unevaluated);
+	return closed;
 }
 
 json_t *schema_resolve(Schemas *b, json_t *schema)
@@ -352,13 +395,18 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			continue;
 		}
 		json_t *rest = schema_without(b, schema, ref ? "$ref" : "allOf");
+		json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
 		if (!rest)
 			return NULL;
+		json_object_del(rest, "unevaluatedProperties"); /* it holds of all that are joined here */
 		if (ref) {
 			json_t *target = schema_at(b, json_string_value(ref));
 			/* the rest of it is put with the target, which may be a $ref itself */
-			if (target)
-				target = json_object_size(rest) == 0 ? target : schema_both(b, rest, target);
+			if (target && (unevaluated || json_object_size(rest) > 0)) {
+				target = schema_closed(b, schema_both(b, rest, target), unevaluated);
+				if (!target || !keep_pair(b, schema, NULL, json_incref(target)))
+					return NULL;
+			}
 			schema = target;
 			continue;
 		}
@@ -377,6 +425,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			schema_up(b, before);
 		}
 		b->depth--;
+		joined = schema_closed(b, joined, unevaluated);
 		if (!joined || !keep_pair(b, schema, NULL, json_incref(joined)))
 			return NULL;
 		schema = joined;
@@ -422,7 +471,7 @@ static bool values_are_apart(Schemas *b, json_t *one, json_t *other)
 	json_t *x = values_of(b, one), *y = values_of(b, other);
 	for (size_t i = 0; i < json_array_size(x); i++)
 		for (size_t k = 0; k < json_array_size(y); k++)
-			if (json_equal(json_array_get(x, i), json_array_get(y, k)))
+			if (schema_same(json_array_get(x, i), json_array_get(y, k)))
 				return false;
 	return json_is_array(x) && json_is_array(y);
 }

@@ -294,11 +294,15 @@ static uint32_t chain(Schemas *b, const Members *m)
 	const uint32_t cells = most < 1 ? 1 : most;
 	if ((uint64_t)(m->n + 1) * (cells + 1) > MOST_CELLS)
 		return schema_refuse(b, m->hi != ENDLESS ? "maxProperties" : "minProperties", "it is too large here");
+	if (m->others != NONE && m->lo > m->n + 1 && m->hi > m->n + 1)
+		return schema_refuse(b, "minProperties", "more than one property that is not named cannot be counted: keys of "
+			"such may be equal");
 	uint32_t *at = calloc(cells + 2, sizeof *at), root;
 	if (!at)
 		return effort_refuse(&g->effort, "there is no memory", -1);
-	for (uint32_t c = 0; c <= cells; c++)
-		at[c] = items_node(b, m->others, less(m->lo, c), less(m->hi, c), c > 0);
+	for (uint32_t c = 0; c <= cells; c++) /* of the others only one counts as new: their keys may be equal */
+		at[c] = less(m->lo, c) > 1 && m->others != NONE ? NONE
+			: items_node(b, m->others, less(m->lo, c), less(m->hi, c), c > 0);
 	for (uint32_t i = m->n; i-- > 0 && !schema_failed(b);)
 		for (uint32_t c = 0; c <= cells; c++) {
 			const uint32_t after = c < cells ? at[c + 1] : at[cells];
@@ -311,6 +315,19 @@ static uint32_t chain(Schemas *b, const Members *m)
 	return root;
 }
 
+static bool read_names(Schemas *b, Members *m, json_t *names)
+{
+	const size_t before = schema_down(b, "propertyNames");
+	names = schema_resolve(b, names);
+	bool ok = names != NULL;
+	if (ok && (json_is_boolean(names) || json_object_get(names, "anyOf") || json_object_get(names, "oneOf")))
+		ok = schema_refuse(b, NULL, "a schema of strings, without anyOf and oneOf, is expected");
+	m->has_names = true;
+	ok = ok && schema_check(b, names) && (!schema_allows(names, "string") || schema_string(b, names, &m->names));
+	schema_up(b, before);
+	return ok;
+}
+
 uint32_t schema_object(Schemas *b, json_t *schema)
 {
 	Members m = {.schema = schema, .properties = json_object_get(schema, "properties"),
@@ -321,18 +338,12 @@ uint32_t schema_object(Schemas *b, json_t *schema)
 		return schema_refuse(b, "properties", "an object is expected");
 	if (m.patterns && !json_is_object(m.patterns))
 		return schema_refuse(b, "patternProperties", "an object is expected");
-	if (json_is_boolean(m.required)) /* draft 3, which says so of the property itself */
+	if (m.required && !json_is_array(m.required)) /* in draft 3 true or false, of the property itself */
 		return schema_refuse(b, "required", "a list of strings is expected");
 	if (!schema_count(b, schema, "minProperties", &m.lo) || !schema_count(b, schema, "maxProperties", &m.hi))
 		return NONE;
-	if (names && !json_is_true(names)) {
-		names = schema_resolve(b, names);
-		if (!json_is_object(names) || json_object_get(names, "anyOf") || json_object_get(names, "oneOf"))
-			return schema_refuse(b, "propertyNames", "a schema of strings, without anyOf and oneOf, is expected");
-		m.has_names = true;
-		if (!schema_string(b, names, &m.names))
-			return NONE;
-	}
+	if (names && !json_is_true(names) && !read_names(b, &m, names))
+		return NONE;
 	uint32_t node = NONE;
 	if (add_members(b, &m) && add_others(b, &m)) {
 		const uint32_t inner = chain(b, &m);

@@ -112,6 +112,34 @@ static const char *type_of(json_t *value)
 	}
 }
 
+static bool same_members(json_t *one, json_t *other)
+{
+	const char *key;
+	json_t *value;
+	if (json_object_size(one) != json_object_size(other))
+		return false;
+	json_object_foreach(one, key, value)
+		if (!schema_same(value, json_object_get(other, key)))
+			return false;
+	return true;
+}
+
+bool schema_same(json_t *one, json_t *other)
+{
+	if (json_is_integer(one) && json_is_integer(other))
+		return json_integer_value(one) == json_integer_value(other);
+	if (json_is_number(one) && json_is_number(other))
+		return json_number_value(one) == json_number_value(other);
+	if (json_is_object(one) && json_is_object(other))
+		return same_members(one, other);
+	if (!json_is_array(one) || !json_is_array(other))
+		return json_equal(one, other);
+	bool same = json_array_size(one) == json_array_size(other);
+	for (size_t i = 0; same && i < json_array_size(one); i++)
+		same = schema_same(json_array_get(one, i), json_array_get(other, i));
+	return same;
+}
+
 static bool has_any(json_t *schema, const char *const *keys)
 {
 	for (; *keys; keys++)
@@ -126,8 +154,8 @@ static bool fits(Schemas *b, json_t *schema, json_t *value)
 	static const char *const of_strings[] = {"minLength", "maxLength", "pattern", "format", NULL},
 		*const of_numbers[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL},
 		*const of_objects[] = {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
-			"minProperties", "maxProperties", NULL},
-		*const of_arrays[] = {"items", "prefixItems", "minItems", "maxItems", NULL};
+			"minProperties", "maxProperties", "unevaluatedProperties", NULL},
+		*const of_arrays[] = {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", NULL};
 	const char *type = type_of(value);
 	if (!schema_allows(schema, type))
 		return false;
@@ -176,7 +204,7 @@ uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values)
 	if (constant && json_object_get(schema, "enum")) {
 		bool among = false;
 		for (size_t i = 0; i < json_array_size(json_object_get(schema, "enum")); i++)
-			among |= json_equal(json_array_get(json_object_get(schema, "enum"), i), constant) != 0;
+			among |= schema_same(json_array_get(json_object_get(schema, "enum"), i), constant);
 		if (!among)
 			return NONE;
 	}
