@@ -178,6 +178,15 @@ static void scored(Engine *e, Sequence *s)
 		e->waiting.end = &s->next;
 }
 
+/* It cannot go on by its structure; why NULL: its states do not fit. */
+static void end_unmasked(Engine *e, Sequence *s, AtlasStatus status, const char *why)
+{
+	refuse_for(e, s, status, why ? why
+		: "the structure that was asked for is too ambiguous, or there is no memory for its states");
+	atlas_cancel(e->session, s->slot);
+	e->running[s->slot] = NULL;
+}
+
 /* Which tokens the next one may be. Where that is not known, the sequence ends. */
 static bool give_mask(Engine *e, Sequence *s)
 {
@@ -187,10 +196,7 @@ static bool give_mask(Engine *e, Sequence *s)
 	const AtlasStatus status = words ? atlas_mask(e->session, s->slot, words, n) : ATLAS_UNSUPPORTED;
 	if (status == ATLAS_OK)
 		return true;
-	refuse_for(e, s, status, words ? atlas_session_error(e->session)
-		: "the structure that was asked for is too ambiguous, or there is no memory for its states");
-	atlas_cancel(e->session, s->slot);
-	e->running[s->slot] = NULL;
+	end_unmasked(e, s, status, words ? atlas_session_error(e->session) : NULL);
 	return false;
 }
 
@@ -207,16 +213,18 @@ static bool open_guide(Engine *e, Sequence *s)
 	s->guide = guide_open(&s->guided, ends, n);
 	if (s->guide)
 		return give_mask(e, s);
-	refuse_for(e, s, ATLAS_NO_MEMORY, "no memory for the structure that was asked for");
-	atlas_cancel(e->session, s->slot);
-	e->running[s->slot] = NULL;
+	end_unmasked(e, s, ATLAS_NO_MEMORY, "no memory for the structure that was asked for");
 	return false;
 }
 
-/* A token of a sequence with a structure, which may end with it. */
+/* A token of a sequence with a structure, which may end with it. The batch may move. */
 static void guide(Engine *e, Sequence *s, EngineEvent *token)
 {
-	s->needs_mask = guide_push(s->guide, token->token) && !guide_is_over(s->guide);
+	if (!guide_push(s->guide, token->token)) {
+		end_unmasked(e, s, ATLAS_UNSUPPORTED, NULL);
+		return;
+	}
+	s->needs_mask = !guide_is_over(s->guide);
 	if (s->needs_mask)
 		return;
 	token->is_last = token->is_whole = true;
@@ -335,8 +343,10 @@ static void step(Engine *e)
 			copy_top(e, i, to);
 		if (from->finish != ATLAS_RUNNING)
 			e->running[from->slot] = NULL;
-		else if (s->guide)
+		else if (s->guide) {
 			guide(e, s, to);
+			b = batch_of(e, n - i);
+		}
 	}
 	for (int i = 0; i < e->slots; i++) /* batches may move when one is refused */
 		if (e->running[i] && e->running[i]->needs_mask)

@@ -124,6 +124,50 @@ def test_what_a_request_forbids_besides(client, served):
     assert {first, other.choices[0].text} == {"a", "b"}
 
 
+def test_limits_of_tokens_leave_no_answer_without_a_token(client, served):
+    """An answer that is whole ends, whatever else is asked for; one that may go on does where it must not end."""
+    for more in ({"min_tokens": 50}, {"ignore_eos": True}, {"min_tokens": 50, "ignore_eos": True}):
+        for seed in range(6):
+            answer = ask(client, 60, temperature=2, seed=seed, extra_body={"guided_choice": ["a", "ab"]} | more)
+            assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("ab", "stop"), answer
+    for seed in range(6):
+        answer = ask(client, 60, temperature=2, seed=seed, extra_body={"guided_choice": ["a", "ab"]})
+        assert answer.choices[0].text in ("a", "ab") and answer.choices[0].finish_reason == "stop"
+    answer = ask(client, 3, temperature=1, extra_body={"guided_json": SCHEMA})
+    assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 3
+    status, ids = served.post("/tokenize", {"prompt": "{", "add_special_tokens": False})
+    answer = ask(client, 20, temperature=1, extra_body={"guided_json": SCHEMA, "stop_token_ids": ids["tokens"]})
+    assert answer.choices[0].finish_reason in ("stop", "length")  # it is a token of the text, and ends it
+    answer = ask(client, temperature=1, seed=2, echo=True, n=2, extra_body={"guided_choice": ["yes", "no"]})
+    assert all(c.text.removeprefix(PROMPT) in ("yes", "no") for c in answer.choices)
+
+
+def test_what_no_token_is_left_for_fails_by_name(served):
+    """A bias that forbids what the structure needs: an error, and the server goes on."""
+    for text in ("a", "b"):
+        assert served.post("/v1/completions", {"prompt": PROMPT, "guided_choice": [text], "max_tokens": 4})[0] == 200
+    status, ids = served.post("/tokenize", {"prompt": "a", "add_special_tokens": False})
+    body = {"prompt": PROMPT, "guided_choice": ["a"], "logit_bias": {str(t): -100 for t in ids["tokens"]}}
+    status, answer = served.post("/v1/completions", body | {"max_tokens": 4})
+    assert status == 200 or "no token" in answer["error"]["message"], answer
+    assert served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 4})[0] == 200
+
+
+def test_a_structure_with_too_many_ways_to_go_on_fails_by_name(served):
+    """All of its alternatives stay open: the text is whole and valid, or there is an error, never a text that is not."""
+    ways = [{"type": "object", "maxProperties": i + 2} for i in range(1500)]
+    schema = {"anyOf": ways}
+    for seed in range(4):
+        body = {"prompt": PROMPT, "guided_json": schema, "max_tokens": 24, "seed": seed, "temperature": 2}
+        status, answer = served.post("/v1/completions", body, timeout=120)
+        assert status in (200, 400), answer
+        if status == 400:
+            assert "too ambiguous" in answer["error"]["message"]
+        elif answer["choices"][0]["finish_reason"] == "stop":
+            jsonschema.validate(json.loads(answer["choices"][0]["text"]), schema)
+    assert served.get("/health")[0] == 200
+
+
 @pytest.mark.parametrize(
     "fields,param,words",
     [
@@ -136,6 +180,10 @@ def test_what_a_request_forbids_besides(client, served):
         ({"guided_json": {"enum": list(range(4097))}}, "guided_json", "/enum: a list of 1 to 4096"),
         ({"guided_json": {"const": "x" * 66000}}, "guided_json", "more than 65536 bytes"),
         ({"guided_json": {"type": "object", "required": ["a"], "properties": {"a": False}}}, "guided_json", "nothing can"),
+        ({"guided_json": {"properties": {"x" + "é" * 150: {"not": {}}}}}, "guided_json", "é: not is not"),
+        ({"guided_json": {"$ref": "#/" + "é" * 150}}, "guided_json", "there is no schema #/éé"),
+        ({"guided_json": {"propertyNames": {"not": {}}}}, "guided_json", "/propertyNames/not: not is not"),
+        ({"guided_regex": ""}, "guided_regex", "only the empty text"),
         ({"guided_regex": "(a"}, "guided_regex", "')' is missing"),
         ({"guided_regex": ["a"]}, "guided_regex", "expected a string"),
         ({"guided_choice": []}, "guided_choice", "1 to 4096 choices"),
@@ -165,6 +213,8 @@ def test_a_deep_or_ambiguous_source_is_refused_in_time(served):
         {"guided_json": deep},
         {"guided_regex": "(a|b)*a(a|b){30}"},
         {"guided_regex": "(((a{999}){999}){999})"},
+        {"guided_regex": "((((){65535}){65535}){65535}){65535}"},
+        {"guided_regex": "a" + "*" * 60000},
     ):
         status, answer = served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 4} | source, timeout=20)
         assert status == 400, answer
