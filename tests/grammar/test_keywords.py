@@ -81,7 +81,7 @@ def check(vocabulary, seed, counts):
         vocabulary.probe.schema(schema)
     except Refused as refused:
         counts["refused"] += 1
-        if "nothing can match" in refused.args[1]:
+        if "nothing can match" in refused.args[1] and not COUNTED.search(json.dumps(schema)):
             assert not any(judge.is_valid(value(rng)) for _ in range(60)), schema
         return
     try:
