@@ -169,7 +169,9 @@ def test_a_loop_of_messages(agent, folder, stream):
         chat, tools=[{"type": "function", "function": function}], tokenize=False, add_generation_prompt=True
     )
     usage = answer.usage
-    assert usage.input_tokens + usage.cache_read_input_tokens == len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert usage.input_tokens + usage.cache_read_input_tokens == len(
+        tokenizer(text, add_special_tokens=False)["input_ids"]
+    )
     counted = client.messages.count_tokens(model="claude-x", tools=tools, messages=talk)
     assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
 

@@ -266,7 +266,10 @@ def test_without_tools_nothing_changes(servers):
     for got in (bare, none):
         assert got["choices"][0]["message"]["content"] == answer.removeprefix("<|python_tag|>")
         assert "tool_calls" not in got["choices"][0]["message"] and got["choices"][0]["finish_reason"] == "stop"
-    bare["usage"].pop("prompt_tokens_details"), none["usage"].pop("prompt_tokens_details")  # the second one finds it kept
+    (
+        bare["usage"].pop("prompt_tokens_details"),
+        none["usage"].pop("prompt_tokens_details"),
+    )  # the second one finds it kept
     assert bare["usage"] == none["usage"] and both["usage"]["prompt_tokens"] > bare["usage"]["prompt_tokens"] + 100
 
 
