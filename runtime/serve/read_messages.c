@@ -1,7 +1,9 @@
 /* read_messages.c - requests of Messages, the API of Anthropic, as those of Chat Completions (apis.h). */
+#include "artifacts/json_put.h"
 #include "runtime/serve/conversation.h"
 #include "runtime/serve/request.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +85,56 @@ static bool read_result(Conversation *c, json_t *block, const char *at, ApiError
 	return good;
 }
 
+/* With the fewest digits that say it, as Python prints it; jansson writes 0.1 with seventeen. */
+static void put_real(double x, FILE *out)
+{
+	char number[40];
+	if (x == floor(x) && fabs(x) < 1e16) {
+		fprintf(out, "%.1f", x);
+		return;
+	}
+	for (int digits = 1; digits <= 17; digits++) {
+		snprintf(number, sizeof number, "%.*g", digits, x);
+		if (strtod(number, NULL) == x)
+			break;
+	}
+	fputs(number, out);
+}
+
+/* As templates print an object. */
+static void put_json(json_t *value, FILE *out)
+{
+	const char *key, *between = "";
+	json_t *member;
+	size_t i;
+	if (json_is_object(value)) {
+		fputc('{', out);
+		json_object_foreach(value, key, member) {
+			fputs(between, out);
+			json_quoted(out, key);
+			fputs(": ", out);
+			put_json(member, out);
+			between = ", ";
+		}
+		fputc('}', out);
+	} else if (json_is_array(value)) {
+		fputc('[', out);
+		json_array_foreach(value, i, member) {
+			fputs(i ? ", " : "", out);
+			put_json(member, out);
+		}
+		fputc(']', out);
+	} else if (json_is_string(value)) {
+		json_text(out, json_string_value(value), json_string_length(value));
+	} else if (json_is_real(value)) {
+		put_real(json_real_value(value), out);
+	} else if (json_is_integer(value)) {
+		fprintf(out, "%lld", (long long)json_integer_value(value));
+	} else {
+		fputs(json_is_null(value) ? "null" : json_is_true(value) ? "true" : "false", out);
+	}
+}
+
 static bool read_use(Conversation *c, json_t *block, const char *at, ApiError *e)
 {
 	const char *id, *name;
@@ -91,9 +143,13 @@ static bool read_use(Conversation *c, json_t *block, const char *at, ApiError *e
 		return false;
 	if (!json_is_object(input))
 		return api_refuse(e, 400, at, "%s.input is %s: expected an object", at, input ? api_kind(input) : "missing");
-	char *arguments = json_dumps(input, JSON_COMPACT);
-	const bool good =
-		arguments ? conversation_add_call(c, id, name, arguments, e) : api_refuse(e, 500, NULL, "no memory");
+	char *arguments = NULL;
+	size_t n;
+	FILE *out = open_memstream(&arguments, &n);
+	if (out)
+		put_json(input, out);
+	const bool good = out && fclose(out) == 0 ? conversation_add_call(c, id, name, arguments, e)
+											  : api_refuse(e, 500, NULL, "no memory");
 	free(arguments);
 	return good;
 }

@@ -13,6 +13,8 @@ from transformers import AutoTokenizer
 
 ASKED = [{"role": "user", "content": "In the beginning"}]
 SHORT = {"model": "claude-opus-4", "max_tokens": 12, "temperature": 0, "messages": ASKED}
+# Each kind of JSON; 0.1 has more digits in binary than it is written with.
+INPUT = {"a": 0.1, "b": [1, 2.0, 1e22, -5e-324, 123456.789], "c": {"d": None, "é\n": [True, False, '"\\']}, "e": []}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Ur", "days": 2}}
 
 
@@ -85,7 +87,7 @@ CONVERSATIONS = {
                         {"type": "redacted_thinking", "data": "sealed"},
                         {"type": "text", "text": "Let me see."},
                         CALL,
-                        CALL | {"id": "toolu_2", "input": {}},
+                        CALL | {"id": "toolu_2", "input": INPUT},
                     ],
                 },
                 {
@@ -110,8 +112,8 @@ CONVERSATIONS = {
                 "content": "Let me see.",
                 "reasoning_content": "hm",
                 "tool_calls": [
-                    {"function": {"name": "weather", "arguments": '{"city":"Ur","days":2}'}},
-                    {"function": {"name": "weather", "arguments": "{}"}},
+                    {"function": {"name": "weather", "arguments": '{"city": "Ur", "days": 2}'}},
+                    {"function": {"name": "weather", "arguments": json.dumps(INPUT, ensure_ascii=False)}},
                 ],
             },
             {"role": "tool", "content": "dry"},
