@@ -164,6 +164,15 @@ bool json_scan_whole(const char *text, size_t n)
 	return end == JSON_DONE && i == n;
 }
 
+bool json_scan_object(const char *text, size_t n)
+{
+	while (n && is_blank((unsigned char)text[n - 1]))
+		n--;
+	while (n && is_blank((unsigned char)*text))
+		text++, n--;
+	return n && *text == '{' && json_scan_whole(text, n);
+}
+
 bool json_scan_value(const char *text, size_t n)
 {
 	JsonScan s = {.depth = 1, .lists = 1}; /* in a list */
@@ -285,4 +294,19 @@ char *json_scan_text(JsonSlice string, size_t *n)
 			text[(*n)++] = letter ? meant[letter - letters] : escape;
 	}
 	return text;
+}
+
+void json_scan_mend(char *text, size_t n)
+{
+	for (size_t at = 0; at + 1 < n; at++) {
+		if (text[at] != '\\')
+			continue;
+		if (text[++at] != 'u')
+			continue;
+		size_t next = at + 1;
+		const uint32_t cp = unescape(text, n, &next);
+		if (cp == 0 || cp == UTF8_REPLACEMENT)
+			memcpy(text + at + 1, "fffd", 4);
+		at = next - 1;
+	}
 }

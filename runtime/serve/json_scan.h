@@ -26,6 +26,8 @@ typedef struct JsonScan { /* zeroed = before an object or a list */
 JsonEnd json_scan(JsonScan *s, unsigned char c);
 /* Is the text one object or list, without blanks around it? */
 bool json_scan_whole(const char *text, size_t n);
+/* Is the text one object, with or without blanks around it? Numbers may be of any size. */
+bool json_scan_object(const char *text, size_t n);
 /* Is the text a value of JSON that may be a member, which counts for the depth? */
 bool json_scan_value(const char *text, size_t n);
 /* Is the text a number of JSON? *is_integer: without fraction and exponent. */
@@ -38,5 +40,8 @@ typedef struct JsonSlice { const char *at; size_t n; } JsonSlice; /* bytes of a 
 bool json_scan_next(const char *text, size_t n, size_t *at, JsonSlice *key, JsonSlice *value);
 /* What a string says, [*n] and free(); half a surrogate pair is U+FFFD. NULL: no memory. */
 char *json_scan_text(JsonSlice string, size_t *n);
+/* Escapes of half a surrogate pair and of U+0000 become \ufffd, which is as long: readers of JSON may refuse the others,
+ * and a request that has them is refused here. */
+void json_scan_mend(char *text, size_t n);
 
 #endif

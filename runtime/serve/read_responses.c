@@ -1,6 +1,7 @@
 /* read_responses.c - requests of Responses as those of Chat Completions (apis.h). Nothing is stored: a request brings
  * all of its conversation. */
 #include "runtime/serve/conversation.h"
+#include "runtime/serve/json_scan.h"
 #include "runtime/serve/request.h"
 
 #include <stdlib.h>
@@ -32,14 +33,10 @@ static bool read_message(Conversation *c, json_t *item, const char *at, ApiError
 static bool read_call(Conversation *c, json_t *item, const char *at, ApiError *e)
 {
 	const char *id, *name, *arguments;
-	json_error_t unused;
 	if (!conversation_needs_name(item, "call_id", at, &id, e) || !conversation_needs_name(item, "name", at, &name, e) ||
 		!conversation_needs(item, "arguments", at, &arguments, e))
 		return false;
-	json_t *value = json_loads(arguments, 0, &unused);
-	const bool is_object = json_is_object(value);
-	json_decref(value);
-	if (!is_object)
+	if (!json_scan_object(arguments, strlen(arguments)))
 		return api_refuse(e, 400, at, "%s.arguments is not the text of a JSON object", at);
 	return conversation_add_call(c, id, name, arguments, e);
 }

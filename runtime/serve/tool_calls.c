@@ -29,6 +29,7 @@ void tool_calls_clear(ToolCalls *calls)
 /* Takes `arguments` over, which malloc made. */
 static CallResult add(ToolCalls *calls, const char *name, size_t n_name, char *arguments, size_t n_arguments)
 {
+	json_scan_mend(arguments, n_arguments);
 	if (calls->n == TOOL_MAX_CALLS) {
 		free(arguments);
 		return CALL_WRONG;

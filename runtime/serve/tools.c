@@ -209,11 +209,8 @@ static bool check_arguments(json_t *f, const char *at, ApiError *e)
 	bool good = json_is_object(arguments);
 	if (!arguments || (text && !*text))
 		return json_object_set_new(f, "arguments", json_string("{}")) == 0 || api_refuse(e, 500, NULL, "no memory");
-	if (text) {
-		json_t *value = json_loadb(text, json_string_length(arguments), 0, NULL);
-		good = json_is_object(value);
-		json_decref(value);
-	}
+	if (text)
+		good = json_scan_object(text, json_string_length(arguments));
 	return good || api_refuse(e, 400, at, "%s.function.arguments: expected a JSON object, as text or as it is", at);
 }
 

@@ -26,6 +26,7 @@ BERLIN = {"city": "Berlin", "days": 2}
 LLAMA = '{"name": "get_weather", "parameters": {"city": "Berlin", "days": 2}}'
 ATHENS = '{"name": "get_weather", "arguments": {"city": "Αθήνα \\"日本\\"\\n", "days": 1}}'
 PATCH = '<tool_call>{"name": "apply_patch", "arguments": {"input": "*** Begin\\n+\\"x\\""}}</tool_call>'
+ODD = '{"s": "\\ud83d-\\ude00-\\u0000-\\ud83d\\ude00-\\\\ud83d", "n": 123456789012345678901234567890}'
 PLAIN = "Tags <b>such as</b> </tool_call> are text; 日本 \U0001f600.\n"
 # form: (published template, control tokens in answers, {user's words: (answer, content, reasoning, calls)})
 MODELS = {
@@ -56,6 +57,12 @@ MODELS = {
             "broken": ('<tool_call>{"name": "now", "arguments": {"a": }}</tool_call>', ..., None, []),
             "patch": (PATCH, ..., None, []),
             "plain": (PLAIN, ..., None, []),
+            "odd": (
+                f'<tool_call>{{"name": "typed", "arguments": {ODD}}}</tool_call>',
+                None,
+                None,
+                [("typed", {"s": "\ufffd-\ufffd-\ufffd-\U0001f600-\\ud83d", "n": 123456789012345678901234567890})],
+            ),
         },
     ),
     "qwen3_coder": (
@@ -458,6 +465,22 @@ def test_forms_of_the_same_history(servers):
         server.post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})[1]["usage"]
         == thought["usage"]
     )
+
+
+def test_a_call_can_be_sent_back(servers):
+    """Whatever its arguments were: halves of surrogate pairs, NUL and numbers of any size are JSON too."""
+    server = servers("hermes")
+    first = server.post("/v1/chat/completions", ask("odd"))[1]["choices"][0]["message"]
+    [call] = first["tool_calls"]
+    talk = [*ask("odd")["messages"], first, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
+    status, got = server.post("/v1/chat/completions", ask("odd", messages=talk, max_tokens=1))
+    assert status == 200, got
+    flat = [t["function"] | {"type": "function"} for t in TOOLS]
+    asked = {"input": "odd", "tools": flat, "temperature": 0}
+    [item] = server.post("/v1/responses", asked)[1]["output"]
+    output = {"type": "function_call_output", "call_id": item["call_id"], "output": "done"}
+    status, again = server.post("/v1/responses", asked | {"input": [talk[0], item, output], "max_output_tokens": 1})
+    assert status == 200 and again["usage"]["input_tokens"] == got["usage"]["prompt_tokens"], again
 
 
 def test_ids_that_a_template_refuses(servers):
