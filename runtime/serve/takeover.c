@@ -138,6 +138,14 @@ static void on_word(evutil_socket_t fd, short what, void *arg)
 	event_add(o->accepts, NULL);
 }
 
+/* A socket's file may let others in, by the umask of its process: only the same user, and root, may take its place. */
+static bool may_take(int peer)
+{
+	struct ucred who;
+	socklen_t n = sizeof who;
+	return getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && (who.uid == geteuid() || who.uid == 0);
+}
+
 /* Others wait in the socket's queue until this one has gone. */
 static void on_taker(evutil_socket_t fd, short what, void *arg)
 {
@@ -146,6 +154,10 @@ static void on_taker(evutil_socket_t fd, short what, void *arg)
 	const int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (peer < 0)
 		return;
+	if (!may_take(peer)) {
+		close(peer);
+		return;
+	}
 	o->hears = event_new(o->base, peer, EV_READ | EV_PERSIST, on_word, o);
 	if (!o->hears) {
 		close(peer);

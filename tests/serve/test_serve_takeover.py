@@ -237,6 +237,39 @@ def test_what_is_said_at_the_control_socket(trained, take, start, control):
     assert later.stop() == 0 and not control.exists()
 
 
+def ask_for_sockets(path):
+    """(bytes, number of descriptors) that come back for TAKE."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(path)
+        try:
+            s.sendall(b"t")
+            data, fds, _, _ = socket.recv_fds(s, 1, 16)
+        except (BrokenPipeError, ConnectionResetError):
+            return b"", 0
+        for fd in fds:
+            os.close(fd)
+        return data, len(fds)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_gets_no_sockets(trained, take, control):
+    """Whatever the file's mode lets in."""
+    server = take(trained)
+    control.chmod(0o777)
+    control.parent.chmod(0o755)
+    child = os.fork()
+    if child == 0:
+        os.chdir(control.parent)
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        os._exit(0 if ask_for_sockets(control.name) == (b"", 0) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ask_for_sockets(str(control)) == (b"t", 2)
+    assert server.post("/v1/completions", FEW)[0] == 200
+
+
 def test_a_server_that_ends_while_the_next_one_loads(trained, start, control):
     """The next one accepts what waits in the sockets' queues."""
     with socket.socket() as listening, socket.socket(socket.AF_UNIX) as giver:
