@@ -79,9 +79,11 @@ void answer_put_joined(const Choice *c, PieceKind kind, FILE *out)
 			n_parts++;
 		}
 	FILE *all = n_parts > 1 ? open_memstream(&text, &n) : NULL;
-	for (int i = 0; all && i < c->n_parts; i++)
-		if (c->parts[i].kind == kind)
+	for (int i = 0, k = 0; all && i < c->n_parts; i++)
+		if (c->parts[i].kind == kind) {
+			fputs(k++ ? "\n" : "", all);
 			fwrite(c->parts[i].bytes, 1, c->parts[i].n, all);
+		}
 	if (all)
 		fclose(all);
 	if (n_parts > 1)

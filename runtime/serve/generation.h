@@ -76,7 +76,7 @@ int generation_tokens(const Generation *g); /* of all answers */
 int generation_reasoning(const Generation *g);
 /* The next events of a stream: what is new in an answer, if anything is. */
 void answer_put_news(Generation *g, Choice *c, FILE *out);
-/* The texts of all parts of a kind as one quoted text. */
+/* The texts of all parts of a kind as one quoted text, a line end between two. */
 void answer_put_joined(const Choice *c, PieceKind kind, FILE *out);
 bool answer_has(const Choice *c, PieceKind kind);
 void answer_put_logprob(float logprob, FILE *out); /* null after nothing */

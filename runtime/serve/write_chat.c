@@ -55,11 +55,17 @@ static void put_call_head(const Part *p, FILE *out)
 	fputs(",\"arguments\":", out);
 }
 
-/* Text has no beginning; a call begins with its name. */
+/* A call begins with its name; text after earlier text, with calls between them, on a line of its own. */
 void chat_begin(Generation *g, Choice *c, Part *p, FILE *out)
 {
-	if (p->kind != PIECE_CALL)
+	if (p->kind != PIECE_CALL) {
+		const Part *before = c->parts;
+		while (before < p && before->kind != p->kind)
+			before++;
+		if (before < p)
+			chat_piece(g, c, p, "\n", 1, out);
 		return;
+	}
 	begin(g, c, out);
 	fprintf(out, "{\"tool_calls\":[{\"index\":%d,", p->call);
 	put_call_head(p, out);

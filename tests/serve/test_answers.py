@@ -110,7 +110,7 @@ def test_chat(answers, clients):
     client, _ = clients(stream, whole)
     answer = client.chat.completions.create(model="tiny", messages=MESSAGE)
     [choice] = answer.choices
-    assert choice.message.content == 'Let me see "Ur".\n' and choice.finish_reason == "tool_calls"
+    assert choice.message.content == 'Let me see "Ur".\n\n' and choice.finish_reason == "tool_calls"
     assert choice.message.reasoning_content == "The user \u00e9 asks.\n"
     calls = choice.message.tool_calls
     assert [(c.type, c.function.name) for c in calls] == [
@@ -289,7 +289,7 @@ def test_random_answers(answers, clients):
         chunks = [c for e in events(stream) for c in e["choices"]]
         assert [t["logprob"] for c in chunks for t in (c["logprobs"] or {"content": []})["content"]] == made
         for kind, field in (("text", "content"), ("reasoning", "reasoning_content")):
-            text = "".join(p[1] for p in parts if p[0] == kind)
+            text = "\n".join(p[1] for p in parts if p[0] == kind)
             assert (choice["message"].get(field) or "") == text
             assert "".join(c["delta"].get(field) or "" for c in chunks) == text
 

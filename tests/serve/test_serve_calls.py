@@ -57,6 +57,13 @@ MODELS = {
             "broken": ('<tool_call>{"name": "now", "arguments": {"a": }}</tool_call>', ..., None, []),
             "patch": (PATCH, ..., None, []),
             "plain": (PLAIN, ..., None, []),
+            "around": (
+                'Before <tool_call>{"name": "now"}</tool_call> <tool_call>{"name": "ping"}</tool_call> after. '
+                '<tool_call>{"name": "now"}</tool_call>\n\nEnd.',
+                "Before\nafter.\nEnd.",
+                None,
+                [("now", {}), ("ping", {}), ("now", {})],
+            ),
             "odd": (
                 f'<tool_call>{{"name": "typed", "arguments": {ODD}}}</tool_call>',
                 None,
