@@ -27,11 +27,21 @@ typedef struct Lexeme {
 	uint64_t (*bytes)[4]; /* [n_states] set of the bytes that lead on */
 	uint8_t *like;    /* [n_states] the state of a string's lexeme from which the same texts follow, 0 = none; NULL: it
 					   * was not asked for */
+	uint16_t *near;   /* [NEAR, n_states] equal where the same texts of at most 2, 4 ... 32 bytes follow; NULL: it is
+					   * not known */
 } Lexeme;
+enum { NEAR = 5, NEAR_BYTES = 32 };
 
 static inline uint32_t lexeme_step(const Lexeme *l, uint32_t state, uint8_t byte)
 {
 	return l->next[state * l->n_classes + l->class_of[byte]];
+}
+/* Do the same texts of at most n bytes follow? False: perhaps not. */
+static inline bool lexeme_is_near(const Lexeme *l, uint32_t one, uint32_t other, uint32_t n)
+{
+	const uint32_t row = n <= 2 ? 0 : n <= 4 ? 1 : n <= 8 ? 2 : n <= 16 ? 3 : 4;
+	return one == other ||
+		(l->near && n <= NEAR_BYTES && l->near[row * l->n_states + one] == l->near[row * l->n_states + other]);
 }
 static inline bool lexeme_is_empty(const Lexeme *l) { return l->n_states < 2; } /* not even the empty text */
 void lexeme_free(Lexeme *l);
@@ -66,5 +76,7 @@ enum { STRING_START = 1 };
 bool lexeme_of_string(Lexeme *l, Effort *e);
 /* Fills l->like, unless the automaton is large. */
 bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e);
+/* Fills l->near, unless the automaton is large or small. */
+bool lexeme_measure(Lexeme *l, Effort *e);
 
 #endif

@@ -21,6 +21,7 @@ struct GrammarText {
 	uint32_t state;
 	bool has_begun;
 	AtomMask scratch;        /* when no more are kept */
+	struct Near { uint32_t lexeme, state; const AtomMask *mask; } last; /* kept one of a lexeme; mask NULL: none */
 	uint32_t *way, *until;   /* [depth of the tree + 2] of a walk */
 	struct Level *levels;    /* [depth of the tree + 2] of a walk with a lexeme alone */
 	struct { uint32_t state, *words; } kept[KEPT]; /* state 0 = none */
@@ -171,6 +172,40 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	return true;
 }
 
+/* What a state of the same lexeme takes, corrected where other texts follow: counts differ only near their ends. */
+static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const struct Near *from, const Lexeme *l,
+	Level *levels)
+{
+	Exits x = {.m = m};
+	uint32_t depth = 0, exit = 0;
+	memcpy(m->words, from->mask->words, sizeof *m->words * (size_t)v->n_words);
+	levels[0] = (Level){v->n, state, from->state};
+	for (uint32_t i = 0; i < v->n;) {
+		while (i >= levels[depth].end)
+			depth--;
+		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
+		const uint32_t other = lexeme_step(l, levels[depth].other, v->byte[i]);
+		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
+		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? v->end[i] : i); exit++)
+			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
+				return false;
+		if (!is_near && to)
+			vocab_set(v, m->words, i);
+		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
+			return false;
+		if (is_near || to == 0 || l->ends[to]) {
+			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < v->end[i]; k++)
+				vocab_clear(v, m->words, k);
+			i = v->end[i];
+			continue;
+		}
+		if (v->end[i] > i + 1)
+			levels[++depth] = (Level){v->end[i], to, other};
+		i++;
+	}
+	return true;
+}
+
 /* Do most bytes lead from the state where they lead in a string? */
 static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t state)
 {
@@ -190,6 +225,8 @@ static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item, uint32_t lo
 	const Lexeme *l = item->kind == NODE_LEXEME ? &t->g->lexemes[item->a] : NULL;
 	if (l && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, t->levels);
+	if (l && t->last.mask && t->last.lexeme == item->a && lexeme_is_near(l, item->b, t->last.state, 2))
+		return fill_near(m, v, item->b, &t->last, l, t->levels);
 	memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
 	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->a, lo, hi, t->levels);
 }
@@ -324,6 +361,8 @@ static bool add_atom(GrammarText *t, const Item *items, uint32_t n, uint32_t *wo
 	const AtomMask *m = atom_mask(t, items);
 	if (!m)
 		return effort_refuse(&t->m.effort, "there is no memory", -1);
+	if (items->kind == NODE_LEXEME && m != &t->scratch)
+		t->last = (struct Near){items->a, items->b, m};
 	for (int i = 0; i < t->v->n_words; i++)
 		words[i] |= m->words[i];
 	if (m->n_exits == 0)

@@ -91,6 +91,16 @@ static bool find_marks(GrammarVocab *v)
 	return v->marks != NULL;
 }
 
+static void measure_tree(GrammarVocab *v)
+{
+	for (uint32_t i = v->n; i-- > 0;) {
+		v->height[i] = 0;
+		for (uint32_t below = i + 1; below < v->end[i]; below = v->end[below])
+			if (v->height[below] >= v->height[i])
+				v->height[i] = (uint8_t)(v->height[below] < 255 ? v->height[below] + 1 : 255);
+	}
+}
+
 static void mark_first(GrammarVocab *v)
 {
 	const TokHeader *h = v->tok->header;
@@ -178,11 +188,12 @@ static bool fill(GrammarVocab *v)
 	uint32_t *way = malloc(sizeof *way * (TOK_MAX_STRING + 1));
 	v->byte = malloc(total + 1);
 	v->end = malloc(sizeof *v->end * (total + 1));
+	v->height = malloc(total + 1);
 	v->token = malloc(sizeof *v->token * (total + 1));
 	v->same = malloc(sizeof *v->same * ((size_t)v->n_ids + 1));
 	v->not_first = calloc((size_t)v->n_words + 1, sizeof *v->not_first);
 	Effort e = {.left = 10000000, .at = -1};
-	bool ok = list && way && v->byte && v->end && v->token && v->same && v->not_first &&
+	bool ok = list && way && v->byte && v->end && v->height && v->token && v->same && v->not_first &&
 		lexeme_of_string(&v->string, &e);
 	if (ok) {
 		memset(v->same, -1, sizeof *v->same * (size_t)v->n_ids);
@@ -191,6 +202,7 @@ static bool fill(GrammarVocab *v)
 		grow_tree(v, list, n, way);
 		for (int b = 0; b < 256; b++)
 			v->first[b] = v->first[b] == UINT32_MAX ? v->n : v->first[b];
+		measure_tree(v);
 		mark_first(v);
 		ok = find_marks(v) && find_strings(v);
 	}
@@ -236,6 +248,7 @@ void grammar_vocab_close(GrammarVocab *v)
 	lexeme_free(&v->string);
 	free(v->byte);
 	free(v->end);
+	free(v->height);
 	free(v->token);
 	free(v->same);
 	free(v->not_first);

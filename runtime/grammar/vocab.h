@@ -15,6 +15,7 @@ struct GrammarVocab {
 	uint32_t n;          /* places */
 	uint8_t *byte;       /* [n] that leads to it */
 	uint32_t *end;       /* [n] */
+	uint8_t *height;     /* [n] most bytes that follow below it; 255: or more */
 	int32_t *token;      /* [n] whose bytes end there, -1 = none */
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
 	uint32_t first[256]; /* the place that a first byte leads to; n = none */

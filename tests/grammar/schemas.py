@@ -12,6 +12,8 @@ WRITTEN = [
     {"type": "string", "minLength": 2, "maxLength": 5},
     {"type": "string", "pattern": "^[a-z]{2,4}-[0-9]+$"},
     {"type": "string", "pattern": "^(foo|bar)?x*$"},
+    {"type": "string", "pattern": "^[A-Za-z ,.é-]{2,60}$"},
+    {"type": "string", "pattern": "^([a-z]{1,20}-){2}[0-9]{3,40}$"},
     {"type": "string", "pattern": "ab"},
     {"type": "string", "pattern": "^ab", "maxLength": 6},
     {"type": "string", "pattern": "^[^a-z\"]*$"},

@@ -125,6 +125,27 @@ def test_masks_of_random_schemas(vocabulary):
     assert ended > N_RANDOM  # of twice as many
 
 
+@pytest.mark.parametrize("expression", ["[a-zé ,]{2,60}", "([A-Za-z0-9]{1,40}[.@-]){1,5}", "(ab?|\\d{2,30})*x{3,9}"])
+def test_masks_do_not_depend_on_those_before(vocabulary, expression):
+    """A mask is made of that of a state before where the two are nearly alike: it is the one that a grammar without
+    any before makes."""
+    probe, rng = vocabulary.probe, random.Random(4)
+    schema = {"type": "string", "pattern": f"^{expression}$"}
+    for _ in range(3):
+        tokens, masks = [], []
+        probe.schema(schema)
+        for _ in range(30):
+            masks.append(probe.mask()[0])
+            ids = bits(masks[-1])
+            if len(ids) == 0 or ids[0] == vocabulary.end:
+                break
+            tokens.append(int(rng.choice(ids[ids != vocabulary.end])))
+            assert probe.tokens(tokens[-1:]) == 1
+        for n, mask in enumerate(masks):
+            probe.schema(schema)
+            assert probe.tokens(tokens[:n]) == n and np.array_equal(probe.mask()[0], mask), tokens[:n]
+
+
 @pytest.mark.parametrize("number", range(len(OURS)))
 def test_documents_of_what_is_ours_alone(vocabulary, number):
     assert check(vocabulary, OURS[number], number, 12, False) > 0

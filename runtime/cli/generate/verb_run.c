@@ -213,8 +213,7 @@ static int guide_answer(Run *r, const AtlasEvent *e)
 	const char *text = "";
 	size_t n = 0;
 	if (!guide_push(a->guide, e->token))
-		return cli_say(r->args, EXIT_ENVIRONMENT,
-			"the structure is too ambiguous, or there is no memory for its states");
+		return cli_say(r->args, EXIT_ENVIRONMENT, "the structure is too ambiguous, or its states need too much memory");
 	if (!guide_is_over(a->guide)) {
 		const AtlasStatus status = structured_mask(r->session, e->slot, a->guide);
 		return status == ATLAS_OK ? 0 : cli_fail_session(r->args, r->session, status);
