@@ -43,8 +43,8 @@ rooms='26860 compiler
 6130 runtime/text
 11480 runtime/cli
 1460 runtime/cli/page
-4800 runtime/grammar
-9950 runtime/serve'
+4870 runtime/grammar
+10050 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

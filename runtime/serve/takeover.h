@@ -2,8 +2,8 @@
  *
  * A server offers its listening sockets at a Unix socket. The next one, of the same user, connects, says TAKE, and is
  * given descriptors of them and of the Unix socket itself, while the first goes on as before. When its own session is
- * open, the next says KEEP and accepts connections; the first closes its descriptors and finishes what it has. Either may
- * end at any time: the sockets live in the other. All functions belong to the loop's thread.
+ * open, the next says KEEP and accepts connections; the first closes its descriptors and finishes what it has. Either
+ * may end at any time: the sockets live in the other. All functions belong to the loop's thread.
  */
 #ifndef ATLAS_TAKEOVER_H
 #define ATLAS_TAKEOVER_H

@@ -35,6 +35,7 @@ RECORD = {
     "required": ["name", "age", "tags", "kind"],
     "additionalProperties": False,
 }
+FORMATS = ["date-time", "uuid", "email", "uri", "ipv4", "ipv6"]
 SCHEMAS = {
     "record": RECORD,
     "list of records": {"type": "array", "items": RECORD, "minItems": 2},
@@ -44,6 +45,9 @@ SCHEMAS = {
     "patterns": {"type": "object", "properties": {"slug": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
                  "code": {"type": "string", "pattern": "^[A-Z]{3}-\\d{4,8}$"}}, "required": ["slug", "code"],
                  "additionalProperties": False},
+    "counted pattern": {"type": "array", "items": {"type": "string", "pattern": "^[A-Za-zÀ-ÿ ,.'-]{2,200}$"}},
+    "formats": {"type": "object", "properties": {f: {"type": "string", "format": f} for f in FORMATS},
+                "required": FORMATS, "additionalProperties": False},
     "alternatives": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"},
                      {"type": "object", "properties": {"k": {"type": "string"}}, "additionalProperties": False}]}},
 }  # fmt: skip
