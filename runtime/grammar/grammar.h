@@ -44,7 +44,6 @@ typedef struct GrammarSource {
 	GrammarKind kind;
 	json_t *json;     /* read only while it is compiled */
 	const char *text; /* zero-terminated UTF-8 */
-	const char *before, *after; /* of a schema: texts around its value; NULL = none */
 } GrammarSource;
 
 /* Constant after it is compiled: any number of threads may read it. */

@@ -334,22 +334,6 @@ static void walk_all(GrammarText *t, uint32_t state, uint32_t *words)
 		}
 }
 
-/* Added tokens that are, byte by byte, what plain texts say. */
-static void walk_marks(GrammarText *t, uint32_t texts, uint32_t *words)
-{
-	for (int i = 0; i < t->v->n_marks; i++) {
-		const char *bytes;
-		size_t n;
-		bool special;
-		const int32_t id = t->v->marks[i];
-		uint32_t s = tok_token_bytes(t->v->tok, id, &bytes, &n, &special) ? texts : 0;
-		for (size_t k = 0; k < n && s; k++)
-			s = match_step(&t->m, s, (uint8_t)bytes[k]);
-		if (s)
-			words[id / 32] |= (uint32_t)1 << id % 32;
-	}
-}
-
 static bool is_same_atom(const Item *a, const Item *b)
 {
 	return a->kind == b->kind && a->a == b->a && a->b == b->b && a->c == b->c;
@@ -385,10 +369,8 @@ static bool make_mask(GrammarText *t, uint32_t *words)
 	while (i < s.n && items[i].kind == NODE_TEXT)
 		i++;
 	const uint32_t texts = i ? match_of_items(&t->m, items, i) : 0;
-	if (texts) {
+	if (texts)
 		walk_all(t, texts, words);
-		walk_marks(t, texts, words);
-	}
 	bool ok = !t->m.effort.why;
 	for (uint32_t n; ok && i < s.n; i += n) {
 		n = 1;

@@ -388,8 +388,6 @@ static uint32_t compile_json(Grammar *g, const GrammarSource *source, GrammarErr
 		snprintf(error->text, sizeof error->text, "the schema has more than %d bytes", GRAMMAR_MAX_BYTES);
 	else
 		root = compile_schema(&b, b.root);
-	if (source->before && !schema_failed(&b))
-		root = NODE_LIST_OF(g, text(&b, source->before), root, text(&b, source->after));
 	if (g->effort.why && !error->text[0])
 		schema_refuse(&b, NULL, "%s", g->effort.why);
 	free(b.refs);

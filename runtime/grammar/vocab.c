@@ -1,7 +1,7 @@
 /* vocab.c - the tree of a tokenizer's tokens: tokens in the order of their bytes, and what they have in common.
  *
- * Special tokens are left out, for a stream from tokens to text may drop them. Other added tokens are kept apart: they
- * are for texts that a grammar prescribes, not for what a model writes in a string.
+ * Added tokens are left out, special or not: a text that is written byte by byte never needs them, and a stream from
+ * tokens to text may drop them.
  */
 #include "runtime/grammar/vocab.h"
 
@@ -74,21 +74,6 @@ static void grow_tree(GrammarVocab *v, const Entry *list, int n, uint32_t *way)
 	}
 	while (depth > 0)
 		v->end[way[--depth]] = v->n;
-}
-
-static bool find_marks(GrammarVocab *v)
-{
-	const Tok *t = v->tok;
-	v->marks = malloc(sizeof *v->marks * (t->count[TOK_SEC_ADDED] + 1));
-	for (uint32_t i = 0; v->marks && i < t->count[TOK_SEC_ADDED]; i++) {
-		const char *bytes;
-		size_t n;
-		bool special;
-		const int32_t id = (int32_t)t->added[i].id;
-		if (id < v->n_ids && tok_token_bytes(t, id, &bytes, &n, &special) && !special && n > 0)
-			v->marks[v->n_marks++] = id;
-	}
-	return v->marks != NULL;
 }
 
 static void measure_tree(GrammarVocab *v)
@@ -204,7 +189,7 @@ static bool fill(GrammarVocab *v)
 			v->first[b] = v->first[b] == UINT32_MAX ? v->n : v->first[b];
 		measure_tree(v);
 		mark_first(v);
-		ok = find_marks(v) && find_strings(v);
+		ok = find_strings(v);
 	}
 	free(list);
 	free(way);
@@ -252,7 +237,6 @@ void grammar_vocab_close(GrammarVocab *v)
 	free(v->token);
 	free(v->same);
 	free(v->not_first);
-	free(v->marks);
 	free(v->in_string);
 	free(v->in_short);
 	free(v->inside);

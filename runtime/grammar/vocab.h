@@ -20,7 +20,6 @@ struct GrammarVocab {
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
 	uint32_t first[256]; /* the place that a first byte leads to; n = none */
 	uint32_t depth;      /* most bytes of a token */
-	int32_t *marks; int n_marks; /* added tokens that are text when decoded, such as "<tool_call>" */
 	uint32_t *not_first; /* [n_words] tokens with another text where they are the first one */
 	Lexeme string;       /* as that of a grammar */
 	/* What a string may be from between two characters: */

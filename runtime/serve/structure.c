@@ -70,11 +70,9 @@ static char *key_of(const GrammarSource *source)
 {
 	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	const char *body = json ? json : source->text ? source->text : "";
-	const char *before = source->before ? source->before : "", *after = source->after ? source->after : "";
-	const size_t n = strlen(body) + strlen(before) + strlen(after) + 8;
-	char *key = malloc(n);
+	char *key = malloc(strlen(body) + 2);
 	if (key)
-		snprintf(key, n, "%d%s\n%s\n%s", (int)source->kind, before, after, body);
+		sprintf(key, "%d%s", (int)source->kind, body);
 	free(json);
 	return key;
 }
@@ -129,13 +127,6 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
 	json_decref(parsed);
 	return good;
-}
-
-bool api_structure_of_call(const ApiLimits *limits, json_t *schema, const char *before, const char *after,
-	const char *param, ApiRequest *r, ApiError *e)
-{
-	const GrammarSource source = {.kind = GRAMMAR_SCHEMA, .json = schema, .before = before, .after = after};
-	return compile(limits, &source, param, r, e);
 }
 
 static bool compile_regex(const ApiLimits *limits, json_t *text, const char *param, ApiRequest *r, ApiError *e)

@@ -13,8 +13,4 @@ void structures_close(Structures *s); /* after all requests; NULL is fine */
  * guided_choice. At most one of them. Any thread, as the following. False after filling `e`. */
 bool api_read_structure(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
 
-/* Answers are what `before`, a value of the schema and `after` are, one after the other. */
-bool api_structure_of_call(const ApiLimits *limits, json_t *schema, const char *before, const char *after,
-	const char *param, ApiRequest *r, ApiError *e);
-
 #endif

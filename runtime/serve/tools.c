@@ -1,9 +1,7 @@
 /* tools.c - the fields of requests that are about tools, and what messages have of calls and reasoning (api.h). */
 #include "runtime/serve/api.h"
 #include "artifacts/hash.h"
-#include "runtime/serve/structure.h"
 #include "runtime/serve/tool_calls.h"
-#include "runtime/serve/tool_formats.h"
 
 #include <string.h>
 
@@ -11,10 +9,10 @@ enum { MAX_TOOLS = 128 };
 
 typedef enum ToolChoice { CHOICE_AUTO, CHOICE_NONE, CHOICE_FORCED } ToolChoice;
 
-/* What masks do not give. */
+/* The one place where a call must have a form that only masks of tokens give. */
 static bool needs_masks(const char *param, const char *what, ApiError *e)
 {
-	return api_refuse(e, 400, param, "%s: %s is not supported", param, what);
+	return api_refuse(e, 400, param, "%s: %s needs structured output, which this version does not have", param, what);
 }
 
 /* Templates and formats print it between marks of their own. */
@@ -28,7 +26,7 @@ static bool is_name(json_t *name)
 
 /* Tools ------------------------------------------------------------ */
 
-static bool check_tool(json_t *tools, size_t i, bool is_forced, ApiError *e)
+static bool check_tool(json_t *tools, size_t i, ApiError *e)
 {
 	json_t *tool = json_array_get(tools, i), *type = json_object_get(tool, "type"), *f = api_get(tool, "function");
 	json_t *name = json_object_get(f, "name"), *parameters = api_get(f, "parameters"), *strict = api_get(f, "strict");
@@ -59,11 +57,10 @@ static bool check_tool(json_t *tools, size_t i, bool is_forced, ApiError *e)
 	if (tool_find(tools, json_string_value(name), json_string_length(name)) != f)
 		return api_refuse(e, 400, at, "%s: an earlier tool is %.128s already", at, json_string_value(name));
 	snprintf(at, sizeof at, "tools[%zu].function.strict", i);
-	return !json_is_true(strict) || is_forced ||
-		needs_masks(at, "a call that fits its schema for certain, without tool_choice required or a name,", e);
+	return !json_is_true(strict) || needs_masks(at, "a call that fits its schema for certain", e);
 }
 
-static bool check_tools(json_t *tools, bool is_forced, ApiError *e)
+static bool check_tools(json_t *tools, ApiError *e)
 {
 	if (!json_is_array(tools))
 		return api_refuse(e, 400, "tools", "tools is %s: expected a list", api_kind(tools));
@@ -71,7 +68,7 @@ static bool check_tools(json_t *tools, bool is_forced, ApiError *e)
 		return api_refuse(
 			e, 400, "tools", "tools has %zu tools: expected at most %d", json_array_size(tools), MAX_TOOLS);
 	for (size_t i = 0; i < json_array_size(tools); i++)
-		if (!check_tool(tools, i, is_forced, e))
+		if (!check_tool(tools, i, e))
 			return false;
 	return true;
 }
@@ -89,73 +86,9 @@ static bool read_choice(json_t *request, bool has_tools, ToolChoice *choice, Api
 	if (word ? strcmp(word, "required") != 0 : !json_is_object(given))
 		return api_refuse(e, 400, name, "%s is %.60s: expected none, auto, required or an object", name,
 			word ? word : api_kind(given));
-	return has_tools || api_refuse(e, 400, name, "%s without tools", name);
-}
-
-/* The schema's references lead to `root` from here on. */
-static void move_references(json_t *schema, const char *root)
-{
-	const char *key;
-	json_t *value;
-	size_t i;
-	json_object_foreach(schema, key, value) {
-		const char *to = strcmp(key, "$ref") == 0 ? json_string_value(value) : NULL;
-		if (to && to[0] == '#')
-			json_object_set_new(schema, key, json_sprintf("%s%s", root, to + 1));
-		else
-			move_references(value, root);
-	}
-	json_array_foreach(schema, i, value)
-		move_references(value, root);
-}
-
-/* {"name", "arguments"} of one tool, or of each. NULL: no memory. */
-static json_t *schema_of_calls(json_t *tools, const char *name, const char *arguments)
-{
-	json_t *branches = json_array(), *definitions = json_object();
-	for (size_t i = 0; i < json_array_size(tools); i++) {
-		json_t *f = json_object_get(json_array_get(tools, i), "function"), *given = api_get(f, "parameters");
-		char key[32], root[48];
-		if (name && strcmp(json_string_value(json_object_get(f, "name")), name) != 0)
-			continue;
-		snprintf(key, sizeof key, "tool%zu", i);
-		snprintf(root, sizeof root, "#/$defs/%s", key);
-		json_t *parameters = given ? json_deep_copy(given) : json_object();
-		move_references(parameters, root);
-		if (!json_object_get(parameters, "type"))
-			json_object_set_new(parameters, "type", json_string("object"));
-		json_object_set_new(definitions, key, parameters);
-		json_array_append_new(branches, json_pack("{s:s, s:{s:{s:O}, s:{s:s}}, s:[s, s], s:b}", "type", "object",
-			"properties", "name", "const", json_object_get(f, "name"), arguments, "$ref", root, "required", "name",
-			arguments, "additionalProperties", 0));
-	}
-	return json_pack("{s:o, s:o}", "anyOf", branches, "$defs", definitions);
-}
-
-/* The answer is one call, of any tool or of the one that tool_choice names. */
-static bool force_call(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e)
-{
-	static const char param[] = "tool_choice";
-	json_t *given = api_get(request, param), *name = json_object_get(api_get(given, "function"), "name");
-	const ToolFormat *format = limits->tools;
-	const bool named = json_is_object(given);
-	char before[64], after[64] = "";
-	if (named && !json_is_string(name))
-		return api_refuse(
-			e, 400, param, "%s: expected {\"type\": \"function\", \"function\": {\"name\": ...}}", param);
-	if (named && !tool_find(r->tools, json_string_value(name), json_string_length(name)))
-		return api_refuse(e, 400, param, "%s: no tool is %.128s", param, json_string_value(name));
-	if (format->body != TOOL_JSON)
-		return needs_masks(param, "a call that must be made, of a model whose calls are not JSON,", e);
-	snprintf(before, sizeof before, "%s%s", format->is_bare ? "" : format->openers[0], format->is_bare ? "" : "\n");
-	if (format->closer)
-		snprintf(after, sizeof after, "\n%s", format->closer);
-	json_t *schema = schema_of_calls(
-		r->tools, named ? json_string_value(name) : NULL, format->is_bare ? "parameters" : "arguments");
-	const bool good = schema ? api_structure_of_call(limits, schema, before, after, param, r, e)
-		: api_refuse(e, 500, NULL, "no memory");
-	json_decref(schema);
-	return good;
+	if (!has_tools)
+		return api_refuse(e, 400, name, "%s without tools", name);
+	return needs_masks(name, word ? "required" : "a tool by name", e);
 }
 
 bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e)
@@ -163,8 +96,7 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 	json_t *tools = api_get(request, "tools");
 	bool parallel = true;
 	ToolChoice choice;
-	if (!read_choice(request, json_array_size(tools) > 0, &choice, e) ||
-		(tools && !check_tools(tools, choice == CHOICE_FORCED, e)) ||
+	if ((tools && !check_tools(tools, e)) || !read_choice(request, json_array_size(tools) > 0, &choice, e) ||
 		!api_bool(request, "parallel_tool_calls", &parallel, e))
 		return false;
 	if (json_array_size(tools) == 0 || choice == CHOICE_NONE) {
@@ -176,7 +108,7 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 			"tools: calls of this model have a form that is not known here (GET /v1/plan: tool_format is null)");
 	r->tools = json_incref(tools);
 	r->one_call = !parallel;
-	return choice != CHOICE_FORCED || force_call(limits, request, r, e);
+	return true;
 }
 
 /* Messages ------------------------------------------------------------ */

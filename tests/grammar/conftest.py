@@ -20,7 +20,6 @@ class Vocabulary:
         tokenizer = tokenizers.Tokenizer.from_str(text)
         self.n_ids = tokenizer.get_vocab_size() + 7  # columns of the scores that have no token
         added = json.loads(text)["added_tokens"]
-        self.added = added
         self.end = [t["id"] for t in added if t["special"]][-1]
         self.left_out = [t["id"] for t in added if t["id"] != self.end]
         self.silent = set(self.left_out)

@@ -151,20 +151,6 @@ def test_documents_of_what_is_ours_alone(vocabulary, number):
     assert check(vocabulary, OURS[number], number, 12, False) > 0
 
 
-def test_added_tokens(vocabulary):
-    """They are for texts that are prescribed; in what a model writes they are never allowed, nor are special ones."""
-    marks = [t for t in vocabulary.added if not t["special"]]
-    for token in marks:
-        text = json.dumps(token["content"], ensure_ascii=False)
-        vocabulary.probe.compile("s", '{"const": ' + text + "}")
-        assert vocabulary.probe.bytes(b'"')
-        assert token["id"] in bits(vocabulary.probe.mask()[0]) or "\\" in text, token
-    vocabulary.probe.schema({"type": "string"})
-    assert vocabulary.probe.bytes(b'"')
-    allowed = set(bits(vocabulary.probe.mask()[0]).tolist())
-    assert len(allowed) > 100 and not allowed & {t["id"] for t in vocabulary.added}
-
-
 def test_texts_that_a_schema_has(vocabulary):
     """The other direction: values that `jsonschema` takes can be written, those that it refuses cannot."""
     cases = [

@@ -242,7 +242,7 @@ def test_calls_that_must_not_be(agent):
         ("/v1/responses", {"tool_choice": {"type": "function", "name": "weather"}}),
     ],
 )
-def test_calls_that_must_be(agent, path, more):
+def test_calls_that_must_be_are_refused_by_name(agent, path, more):
     tool = {"name": "weather"} | (
         {"input_schema": SCHEMA} if path == "/v1/messages" else {"type": "function", "parameters": SCHEMA}
     )
@@ -250,7 +250,7 @@ def test_calls_that_must_be(agent, path, more):
         {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4} if path == "/v1/messages" else {"input": "x"}
     )
     status, answer = agent.post(path, asked | {"tools": [tool]} | more)
-    assert status == 200, answer  # test_serve_structure.py makes whole ones
+    assert status == 400 and "tool_choice" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,7 @@ def test_calls_that_must_be(agent, path, more):
         ({"name": "a b"}, ".name: expected 1 to 128 letters, digits and _-.:/"),
         ({"name": "now"}, ".name: an earlier tool is now already"),
         ({"name": ""}, ".name is empty"),
-        (
-            {"strict": True},
-            ".strict: a call that fits its schema for certain, without tool_choice required or a name, is not supported",
-        ),
+        ({"strict": True}, ".strict: a call that fits its schema for certain needs structured output"),
     ],
     ids=str,
 )

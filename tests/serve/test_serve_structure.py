@@ -310,59 +310,6 @@ def test_all_apis(talker):
     assert response.status in ("completed", "incomplete") and message.stop_reason in ("end_turn", "max_tokens")
 
 
-CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/c"}}, "required": ["city"],
-        "additionalProperties": False, "$defs": {"c": {"enum": ["Ur", "Uruk"]}}}  # fmt: skip
-DAYS = {"properties": {"days": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["days"],
-        "additionalProperties": False}  # fmt: skip
-PARAMETERS = {"weather": CITY, "wait": DAYS}
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": parameters, "strict": True}}
-    for name, parameters in PARAMETERS.items()
-]
-
-
-@pytest.mark.parametrize("form", ["hermes", "llama3_json"])
-def test_calls_that_must_be_made(start, talking, form):
-    """A model that writes nonsense calls the tools it is asked to call, in the form that it is said to have."""
-    server = start(talking, "--name", "tiny", "--tool-format", form)
-    client, named = client_of(server), {"type": "function", "function": {"name": "wait"}}
-    messages = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="none", max_retries=0)
-    said, names = [{"role": "user", "content": PROMPT}], set()
-
-    def judge_call(name, arguments):
-        jsonschema.validate(arguments, PARAMETERS[name])
-        names.add(name)
-
-    for seed in range(8):
-        choice = named if seed == 7 else "required"
-        asked = {"model": "tiny", "messages": said, "tools": TOOLS, "tool_choice": choice, "max_tokens": 200}
-        answer = client.chat.completions.create(**asked, temperature=1.2, seed=seed).choices[0]
-        assert answer.finish_reason == "tool_calls" and not answer.message.content, answer
-        [call] = answer.message.tool_calls
-        assert choice == "required" or call.function.name == "wait"
-        judge_call(call.function.name, json.loads(call.function.arguments))
-    assert names == set(PARAMETERS)
-    tools = [{"name": name, "input_schema": {"type": "object"} | schema} for name, schema in PARAMETERS.items()]
-    answer = messages.messages.create(
-        model="tiny", messages=said, tools=tools, tool_choice={"type": "any"}, max_tokens=200
-    )
-    [call] = answer.content
-    assert answer.stop_reason == "tool_use"
-    judge_call(call.name, call.input)
-    functions = [{"type": "function", "name": n, "parameters": s, "strict": True} for n, s in PARAMETERS.items()]
-    answer = client.responses.create(model="tiny", input=PROMPT, tools=functions, tool_choice="required")
-    [call] = answer.output
-    judge_call(call.name, json.loads(call.arguments))
-    assert server.stop() == 0
-
-
-def test_calls_that_are_not_json(start, talking):
-    server = start(talking, "--name", "tiny", "--tool-format", "qwen3_coder")
-    asked = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "tool_choice": "required"}
-    status, answer = server.post("/v1/chat/completions", asked)
-    assert status == 400 and answer["error"]["param"] == "tool_choice", answer
-
-
 def test_a_peer_that_leaves_frees_the_slot(served):
     body = json.dumps({"prompt": PROMPT, "max_tokens": 500, "stream": True, "guided_regex": "[a-z ]{2000}"}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
