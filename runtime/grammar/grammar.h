@@ -44,6 +44,7 @@ typedef struct GrammarSource {
 	GrammarKind kind;
 	json_t *json;     /* read only while it is compiled */
 	const char *text; /* zero-terminated UTF-8 */
+	const char *before; /* that the answer begins with, before what `kind` says; NULL = nothing */
 } GrammarSource;
 
 /* Constant after it is compiled: any number of threads may read it. */

@@ -409,6 +409,8 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 	case GRAMMAR_REGEX: g->root = compile_regex(g, source->text, error); break;
 	case GRAMMAR_CHOICE: g->root = compile_choice(g, source->json, error); break;
 	}
+	if (source->before && *source->before)
+		g->root = NODE_LIST_OF(g, node_text(g, source->before, strlen(source->before)), g->root);
 	if (!g->effort.why && !error->text[0])
 		nodes_prune(g);
 	if (g->effort.why && !error->text[0]) {

@@ -12,6 +12,7 @@ struct Guide {
 	const GrammarVocab *vocab;
 	GrammarText *text;
 	bool is_free;         /* reasoning goes on */
+	bool needs_opener; int32_t opener; /* nothing came of the structure so far */
 	char tail[2 * MARKER]; size_t n_tail; /* end of the reasoning so far */
 	int32_t *ends; int n_ends;
 	uint32_t *words;
@@ -24,6 +25,8 @@ Guide *guide_open(const GuideSource *source, const int32_t *ends, int n_ends)
 		return NULL;
 	g->vocab = source->vocab;
 	g->is_free = source->after_reasoning;
+	g->needs_opener = source->has_opener;
+	g->opener = source->opener;
 	g->words = malloc(sizeof *g->words * ((size_t)source->vocab->n_words + 1));
 	g->ends = malloc(sizeof *ends * ((size_t)n_ends + 1));
 	g->text = grammar_text_open(source->grammar, source->vocab, ends, n_ends);
@@ -67,9 +70,14 @@ static void allow_all(Guide *g)
 const uint32_t *guide_mask(Guide *g, int *n_words)
 {
 	*n_words = g->vocab->n_words;
-	if (!g->is_free)
+	if (!g->is_free && !g->needs_opener)
 		return grammar_text_mask(g->text, g->words) ? g->words : NULL;
-	allow_all(g);
+	if (g->is_free) {
+		allow_all(g);
+	} else {
+		memset(g->words, 0, sizeof *g->words * (size_t)g->vocab->n_words);
+		g->words[g->opener / 32] = (uint32_t)1 << g->opener % 32;
+	}
 	return g->words;
 }
 
@@ -89,6 +97,7 @@ static void push_free(Guide *g, const char *bytes, size_t n)
 			rest++;
 		if (rest == n || grammar_text_push_bytes(g->text, bytes + rest, n - rest)) {
 			g->is_free = false;
+			g->needs_opener &= rest == n;
 			return;
 		}
 	}
@@ -99,10 +108,15 @@ bool guide_push(Guide *g, int32_t token)
 	const char *bytes;
 	size_t n;
 	bool special;
-	if (!g->is_free)
+	if (!g->is_free && !g->needs_opener)
 		return grammar_text_push(g->text, token);
-	if (tok_token_bytes(g->vocab->tok, token, &bytes, &n, &special))
-		push_free(g, bytes, n);
+	if (!tok_token_bytes(g->vocab->tok, token, &bytes, &n, &special))
+		return true;
+	if (!g->is_free) {
+		g->needs_opener = false;
+		return grammar_text_push_bytes(g->text, bytes, n);
+	}
+	push_free(g, bytes, n);
 	return true;
 }
 

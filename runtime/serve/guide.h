@@ -9,6 +9,8 @@ typedef struct GuideSource {
 	const Grammar *grammar;    /* NULL = its text is free */
 	const GrammarVocab *vocab;
 	bool after_reasoning;      /* the prompt ends where reasoning has begun: the structure begins after it */
+	bool has_opener;           /* the structure begins with the added token `opener` */
+	int32_t opener;
 } GuideSource;
 
 typedef struct Guide Guide;

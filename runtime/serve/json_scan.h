@@ -40,8 +40,8 @@ typedef struct JsonSlice { const char *at; size_t n; } JsonSlice; /* bytes of a 
 bool json_scan_next(const char *text, size_t n, size_t *at, JsonSlice *key, JsonSlice *value);
 /* What a string says, [*n] and free(); half a surrogate pair is U+FFFD. NULL: no memory. */
 char *json_scan_text(JsonSlice string, size_t *n);
-/* Escapes of half a surrogate pair and of U+0000 become \ufffd, which is as long: readers of JSON may refuse the
- * others, and a request that has them is refused here. */
+/* Escapes of half a surrogate pair and of U+0000 become \ufffd, which is as long: a request that has the others is
+ * refused, so that no client could send them back. */
 void json_scan_mend(char *text, size_t n);
 
 #endif

@@ -70,9 +70,10 @@ static char *key_of(const GrammarSource *source)
 {
 	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	const char *body = json ? json : source->text ? source->text : "";
-	char *key = malloc(strlen(body) + 2);
-	if (key)
-		sprintf(key, "%d%s", (int)source->kind, body);
+	const char *before = source->before ? source->before : "";
+	char *key = NULL;
+	if (asprintf(&key, "%d %zu %s%s", (int)source->kind, strlen(before), before, body) < 0)
+		key = NULL;
 	free(json);
 	return key;
 }
@@ -127,6 +128,25 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
 	json_decref(parsed);
 	return good;
+}
+
+bool structure_after(const ApiLimits *limits, const char *before, const char *opener, json_t *schema, const char *param,
+	ApiRequest *r, ApiError *e)
+{
+	const GrammarSource source = {.kind = GRAMMAR_SCHEMA, .json = schema, .before = before};
+	if (!compile(limits, &source, param, r, e))
+		return false;
+	const Tok *tok = &limits->plan->tokenizer;
+	for (uint32_t i = 0; *before && i < tok->count[TOK_SEC_ADDED] && !r->guide.has_opener; i++) {
+		const char *bytes;
+		size_t n;
+		bool special;
+		r->guide.opener = (int32_t)tok->added[i].id;
+		r->guide.has_opener = r->guide.opener < limits->info->vocab &&
+			tok_token_bytes(tok, r->guide.opener, &bytes, &n, &special) && n == strlen(opener) &&
+			memcmp(bytes, opener, n) == 0;
+	}
+	return true;
 }
 
 static bool compile_regex(const ApiLimits *limits, json_t *text, const char *param, ApiRequest *r, ApiError *e)

@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const ToolFormat formats[] = {
-	{"hermes", {"<tool_call>"}, "</tool_call>", TOOL_JSON, false},
-	{"qwen3_coder", {"<tool_call>", "<function="}, "</tool_call>", TOOL_ELEMENTS, false},
-	{"llama3_json", {"<|python_tag|>"}, NULL, TOOL_JSON, true},
-	{"mistral_calls", {"[TOOL_CALLS]"}, NULL, TOOL_NAMED, false},
+	{"hermes", {"<tool_call>"}, "</tool_call>", TOOL_JSON, false, "<tool_call>\n", "arguments"},
+	{"qwen3_coder", {"<tool_call>", "<function="}, "</tool_call>", TOOL_ELEMENTS, false, NULL, NULL},
+	{"llama3_json", {"<|python_tag|>"}, NULL, TOOL_JSON, true, "", "parameters"},
+	{"mistral_calls", {"[TOOL_CALLS]"}, NULL, TOOL_NAMED, false, "[TOOL_CALLS] ", "arguments"},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 

@@ -23,6 +23,8 @@ struct ToolFormat {
 	const char *closer;    /* NULL: the block ends with its first value, or, if it is_bare, with the answer */
 	ToolBody body;
 	bool is_bare;          /* an answer may begin with the JSON itself, and is then calls and blanks alone */
+	const char *lead;      /* what an answer that must call begins with, before JSON; NULL: its calls are no JSON */
+	const char *arguments; /* the member that has them; NULL as lead */
 };
 
 /* NULL: there is no format of that name. */

