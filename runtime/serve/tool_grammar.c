@@ -60,9 +60,9 @@ json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
 		snprintf(place, sizeof place, "%s/anyOf/%zu/properties/%s", is_list ? "/items" : "", json_array_size(any),
 			format->arguments);
 		json_t *arguments = arguments_of(function, place);
-		json_t *call = arguments
-			? json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object", "properties", "name", "const", name,
-				  format->arguments, arguments, "required", "name", format->arguments, "additionalProperties", 0) : NULL;
+		json_t *call = !arguments ? NULL : json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object",
+			"properties", "name", "const", name, format->arguments, arguments, "required", "name", format->arguments,
+			"additionalProperties", 0);
 		good = call && json_array_append_new(any, call) == 0;
 	}
 	if (!good) {

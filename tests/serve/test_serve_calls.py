@@ -608,6 +608,20 @@ def test_calls_that_must_be(servers, form, name):
         assert (content, calls, finish) == ("", [(call.function.name, given)], "tool_calls")
 
 
+def test_a_call_that_must_be_comes_after_reasoning(start, small_plan_of, tmp_path):
+    """Where the template opens it; then with the marker's token, whatever the model would have written there."""
+    template = template_of("hermes") + "{%- if add_generation_prompt %}{{- '<think>\\n' }}{%- endif %}"
+    scripted.write(tmp_path / "thinks", {"\n": "Hm.</think>\n\nSure!"}, template, ["<tool_call>"])
+    server = start(small_plan_of(tmp_path / "thinks", "--target", "none"), "--name", "tiny")
+    asked = ask("x", tools=FORCED, tool_choice="required", logprobs=True, max_tokens=400)
+    [got] = server.post("/v1/chat/completions", asked)[1]["choices"]
+    [call] = got["message"]["tool_calls"]
+    assert (got["message"]["reasoning_content"], got["message"]["content"]) == ("Hm.", None)
+    assert call["function"]["name"] in [t["function"]["name"] for t in FORCED] and got["finish_reason"] == "tool_calls"
+    tokens = [t["token"] for t in got["logprobs"]["content"]]
+    assert "<tool_call>" in tokens and "Hm.</think>" in "".join(tokens[: tokens.index("<tool_call>")])
+
+
 def test_a_call_that_must_be_begins_with_its_token(servers):
     """Where the marker is a token of its own, as models were trained."""
     asked = ask("no", tools=FORCED, tool_choice="required", logprobs=True, max_tokens=400)
