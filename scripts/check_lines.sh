@@ -44,7 +44,7 @@ rooms='26860 compiler
 11480 runtime/cli
 1460 runtime/cli/page
 4870 runtime/grammar
-10050 runtime/serve'
+10110 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
