@@ -155,6 +155,7 @@ def test_every_kind_of_chore_has_its_article():
         "option of atlas",
         "option of atlasc",
         "key of MODEL.toml",
+        "format of tool calls",
         "diagnostic",
         "weight format",
         "check of the tree",
@@ -181,6 +182,14 @@ def test_the_sample_needs_no_other_file(chore):
         is_named = any(re.fullmatch(pattern, file) for pattern in patterns)
         is_new = not (REPO / file).exists() and (any(name.startswith(folder) for name in named(chore)))
         assert is_named or is_new, f"CONTRIBUTING.md does not name {file} for: {chore}"
+
+
+def test_modules_of_tests_have_names_of_their_own(repo):
+    """Of two with one name, pytest collects the first alone."""
+    names = [name.rsplit("/", 1)[1] for name in tracked(repo) if re.fullmatch(r"tests/.*/test_\w+\.py", name)]
+    if not names:
+        pytest.skip("not a git checkout")
+    assert sorted(names) == sorted(set(names))
 
 
 def test_every_folder_of_tests_has_a_row(repo):
