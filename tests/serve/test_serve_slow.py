@@ -135,7 +135,7 @@ def test_a_client_that_ends_its_half_with_a_request_begun(trained, start):
     """Requests in a row, the last of which is being answered when its half ends: it has all answers before that one
     whole, and nothing is made of that one any more."""
     server = start(trained)
-    asked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    asked = b"GET /v1/plan HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.raw(asked) as s:
         n = (60 << 10) // len(read_answer(s))  # that wait to be sent at once while the next request is read
     body = json.dumps({"prompt": "a", "max_tokens": 480, "ignore_eos": True}).encode()
