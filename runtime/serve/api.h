@@ -93,6 +93,7 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	char *repeated;           /* of Responses: an object of what the response repeats; owned */
 	Grammar *grammar;         /* of its answers; NULL = they are free; owned */
 	GuideSource guide;        /* the same, with what masks are made of */
+	bool wants_prompt;        /* its tokens alone count: no structure is compiled */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;
