@@ -1,5 +1,6 @@
 /* prompt.c - prompts of requests as token ids (api.h). */
 #include "runtime/serve/api.h"
+#include "runtime/serve/pieces.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -213,14 +214,14 @@ static json_t *conversation_of(json_t *request, ApiError *e)
  * goes on in its reasoning if the message began that and did not end it. */
 static bool ends_in_reasoning(json_t *request, const char *text, size_t n, const AtlasSpan *spans, size_t n_spans)
 {
-	static const char opener[] = "<think>";
+	static const char opener[] = REASONING_OPENER;
 	const size_t length = sizeof opener - 1;
 	json_t *messages = api_get(request, "messages");
 	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
 	if (json_is_true(api_get(request, "continue_final_message"))) {
 		const char *said = json_string_value(json_object_get(last, "content"));
 		const char *begin = said ? strstr(said, opener) : NULL;
-		return begin && !strstr(begin, "</think>");
+		return begin && !strstr(begin, REASONING_CLOSER);
 	}
 	while (n && strchr(" \t\r\n", text[n - 1]))
 		n--;
