@@ -280,16 +280,15 @@ static int start_after(const AtlasSession *s, const Sequence *other, int most)
 bool session_is_coming(const AtlasSession *s, int slot, const StepSize *size)
 {
 	const Sequence *q = &s->slots[slot];
-	int node, known;
+	int node, known, start = 0;
 	if (!q->uses_prefix || q->is_begun)
 		return false;
-	const int here = session_find_prefix(s, q->salt, q->tokens, q->n, &node, &known) * s->graph->page;
 	for (int i = 0; i < size->segs; i++) {
 		const Sequence *o = &s->slots[s->device->io.seg[i * 4 + 2]];
 		if (o->state != WAITING || !o->leaves_prefix || memcmp(o->salt, q->salt, sizeof q->salt) != 0)
 			continue;
-		if (start_after(s, o, smaller(common(o, q) - s->prefix->ahead, q->n - 1)) > here)
-			return true;
+		start = larger(start, start_after(s, o, smaller(common(o, q) - s->prefix->ahead, q->n - 1)));
 	}
-	return false;
+	return start > 0 &&
+		start > session_find_prefix(s, q->salt, q->tokens, q->n, &node, &known) * s->graph->page;
 }
