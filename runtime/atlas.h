@@ -385,6 +385,9 @@ typedef enum AtlasPrefixUse { /* of the session's prefix cache */
 /* Tokens of the prompt that were not read, since they were kept: of the slot's sequence or, where it holds none, of the
  * last one, from its first token on. 0 where there was none, and for a NULL. */
 int atlas_reused_tokens(const AtlasSession *session, int slot);
+/* Tokens of the request's prompt that would not be read if it started now: what is kept may change with each step. 0
+ * without a prefix cache, for a NULL, and for a request without tokens. */
+int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request);
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
  * as many when it comes to their end, so that a large max_new costs nothing before it is used. It starts when there are

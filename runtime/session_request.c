@@ -163,6 +163,13 @@ AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t
 	return ATLAS_OK;
 }
 
+static void put_salt(const AtlasSession *s, const AtlasRequest *r, uint8_t salt[PREFIX_SALT_BYTES])
+{
+	memset(salt, 0, PREFIX_SALT_BYTES);
+	if (s->prefix && r->cache_salt && *r->cache_salt)
+		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
+}
+
 /* A slot for the request, whose prompt waits to be read. */
 static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling, int *slot)
 {
@@ -176,9 +183,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	status = status == ATLAS_OK && r->top_logprobs ? session_open_tops(s) : status;
 	if (status != ATLAS_OK)
 		return status;
-	uint8_t salt[PREFIX_SALT_BYTES] = {0};
-	if (s->prefix && r->cache_salt && *r->cache_salt)
-		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
+	uint8_t salt[PREFIX_SALT_BYTES];
+	put_salt(s, r, salt);
 	SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
 		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
 		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
@@ -235,6 +241,20 @@ AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *reque
 	if (!r.tokens)
 		return error_set(&session->error, ATLAS_ARGUMENT, "request.tokens must not be NULL");
 	return start(session, &r, slot);
+}
+
+int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request)
+{
+	AtlasRequest r = {0};
+	uint8_t salt[PREFIX_SALT_BYTES];
+	int node, known;
+	if (!session || !session->prefix || !request || request->struct_size < sizeof request->struct_size)
+		return 0;
+	memcpy(&r, request, request->struct_size < sizeof r ? request->struct_size : sizeof r);
+	if (!r.tokens || r.n_tokens < 1 || r.prefix_use & ATLAS_PREFIX_WRITE)
+		return 0;
+	put_salt(session, &r, salt);
+	return session_find_prefix(session, salt, r.tokens, r.n_tokens, &node, &known) * session->graph->page;
 }
 
 AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,

@@ -513,6 +513,17 @@ static void one_is_read_for_all_that_come_at_once(void **state)
 		assert_int_equal(atlas_step(s, events, SLOTS * MOST_TOKENS, &n), ATLAS_OK);
 	for (int i = 0; i < SLOTS; i++)
 		assert_int_equal(atlas_reused_tokens(s, slots[i]), i ? 40 : 0);
+	int32_t tokens[45]; /* what a request would find now: whole cells, never all of it, and of its salt alone */
+	for (int k = 0; k < 45; k++)
+		tokens[k] = k < 44 ? 3 + k % 5 : 99;
+	AtlasRequest r = {.struct_size = sizeof r, .tokens = tokens, .n_tokens = 45};
+	assert_int_equal(atlas_kept_tokens(s, &r), 40);
+	assert_int_equal(atlas_kept_tokens(s, &(AtlasRequest){.struct_size = sizeof r, .tokens = tokens, .n_tokens = 40}), 32);
+	r.cache_salt = "another";
+	assert_int_equal(atlas_kept_tokens(s, &r), 0);
+	r.cache_salt = NULL;
+	r.prefix_use = ATLAS_PREFIX_WRITE;
+	assert_int_equal(atlas_kept_tokens(s, &r), 0);
 	atlas_session_info(s, &info);
 	assert_true(info.prefix_hits == 40 * (SLOTS - 1) && info.prefix_queries == 45 * SLOTS + 15);
 	atlas_session_close(s);
