@@ -85,7 +85,9 @@ def test_a_full_queue(talking, start, path):
     if is_messages:  # as its official client has it
         client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="none", max_retries=0)
         with pytest.raises(anthropic.OverloadedError) as caught:
-            client.messages.create(model="claude-x", **{k: v for k, v in ASKED[path].items() if k in ("messages", "max_tokens")})
+            client.messages.create(
+                model="claude-x", **{k: v for k, v in ASKED[path].items() if k in ("messages", "max_tokens")}
+            )
         assert caught.value.status_code == 529 and caught.value.request_id.startswith("req-")
     assert ("type" in json.loads(body)) == (path == "/v1/messages")
     sockets[0].close()
