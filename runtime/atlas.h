@@ -240,8 +240,7 @@ typedef enum AtlasMixed {
  * where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts are cut there.
  * On the reference device tokens and log probabilities are the same. On a GPU the rows that are left may go through a
  * smaller bucket than the whole prompt would: the same bits in plans that are invariant, else "What a text depends
- * on". Pages that no sequence reads are given away in the order of their last use whenever one is needed, and count
- * as free. */
+ * on". Pages that no sequence reads count as free; the one that was not in use for longest is given away first. */
 typedef enum AtlasPrefixCache {
 	ATLAS_PREFIX_AUTO = 0, /* where it changes no bit of a text and the plan's model allows it */
 	ATLAS_PREFIX_OFF = 1,
@@ -383,10 +382,9 @@ typedef enum AtlasPrefixUse { /* of the session's prefix cache */
 } AtlasPrefixUse;
 
 /* Tokens of the prompt that were not read, since they were kept: of the slot's sequence or, where it holds none, of the
- * last one, from its first token on. 0 where there was none, and for a NULL. */
+ * last one, from its first token on. 0 where there was none, and for a NULL. atlas_kept_tokens: the same of a request,
+ * if it started now; what is kept may change with each step. */
 int atlas_reused_tokens(const AtlasSession *session, int slot);
-/* Tokens of the request's prompt that would not be read if it started now: what is kept may change with each step. 0
- * without a prefix cache, for a NULL, and for a request without tokens. */
 int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request);
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for

@@ -163,9 +163,8 @@ AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t
 	return ATLAS_OK;
 }
 
-static void put_salt(const AtlasSession *s, const AtlasRequest *r, uint8_t salt[PREFIX_SALT_BYTES])
+static void put_salt(const AtlasSession *s, const AtlasRequest *r, uint8_t *salt) /* which is zeroed */
 {
-	memset(salt, 0, PREFIX_SALT_BYTES);
 	if (s->prefix && r->cache_salt && *r->cache_salt)
 		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
 }
@@ -183,7 +182,7 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	status = status == ATLAS_OK && r->top_logprobs ? session_open_tops(s) : status;
 	if (status != ATLAS_OK)
 		return status;
-	uint8_t salt[PREFIX_SALT_BYTES];
+	uint8_t salt[PREFIX_SALT_BYTES] = {0};
 	put_salt(s, r, salt);
 	SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
 		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
@@ -246,7 +245,7 @@ AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *reque
 int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request)
 {
 	AtlasRequest r = {0};
-	uint8_t salt[PREFIX_SALT_BYTES];
+	uint8_t salt[PREFIX_SALT_BYTES] = {0};
 	int node, known;
 	if (!session || !session->prefix || !request || request->struct_size < sizeof request->struct_size)
 		return 0;

@@ -243,7 +243,7 @@ static AtlasStatus start_one(Engine *e, Sequence *s)
 }
 
 /* Who starts next: of the first that wait the one of whose prompt most tokens are kept, before others need their pages.
- * Of equals the first, so that a long prompt is not always overtaken by short ones; and nobody goes before one that was
+ * Of equals the first, so that a long prompt is not always overtaken by short ones; and none goes before one that was
  * overtaken often enough. */
 static Sequence **next_start(Engine *e)
 {

@@ -1,8 +1,9 @@
 /* engine.h - the one thread that owns the session.
  *
  * Sequences are submitted from the loop, wait, and come back as events, those of a step in one batch: STARTED, SCORED
- * where scores of the prompt are asked for, then TOKENs, one of which is the last; or REFUSED or CANCELLED, which are the
- * last at any time. After its last event the engine does not touch a sequence, so that its owner may free it. Tokens become text in the loop's thread: this one makes steps, and reads scores.
+ * where scores of the prompt are asked for, then TOKENs, one of which is the last; or REFUSED or CANCELLED, which are
+ * the last at any time. After its last event the engine does not touch a sequence, so that its owner may free it.
+ * Tokens become text in the loop's thread: this one makes steps, and reads scores.
  */
 #ifndef ATLAS_ENGINE_H
 #define ATLAS_ENGINE_H

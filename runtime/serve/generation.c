@@ -418,8 +418,8 @@ static bool admit(Generation *g)
 		return api_refuse(e, 400, "prompt",
 			"the request asks for %d answers: this server takes %d", n, s->options->max_queue + s->info.slots);
 	else if (s->metrics.waiting + n > s->options->max_queue + s->info.slots - s->metrics.running)
-		s->metrics.shed++,
-			api_refuse(e, overloaded(g, 429), NULL, "%lld answers wait for a slot already", (long long)s->metrics.waiting);
+		s->metrics.shed++, api_refuse(e, overloaded(g, 429), NULL, "%lld answers wait for a slot already",
+			(long long)s->metrics.waiting);
 	else
 		return true;
 	e->retry_after_s = 1;

@@ -91,7 +91,7 @@ static char *key_of(const GrammarSource *source)
 	return key;
 }
 
-/* The grammar that is kept, or a new one; of requests that ask for one at once the first compiles it, and the others wait.
+/* The grammar that is kept, or a new one; of requests that ask for one at once the first compiles it, the others wait.
  * Takes the key. NULL after filling `why`. */
 static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source, GrammarError *why)
 {

@@ -518,7 +518,8 @@ static void one_is_read_for_all_that_come_at_once(void **state)
 		tokens[k] = k < 44 ? 3 + k % 5 : 99;
 	AtlasRequest r = {.struct_size = sizeof r, .tokens = tokens, .n_tokens = 45};
 	assert_int_equal(atlas_kept_tokens(s, &r), 40);
-	assert_int_equal(atlas_kept_tokens(s, &(AtlasRequest){.struct_size = sizeof r, .tokens = tokens, .n_tokens = 40}), 32);
+	r.n_tokens = 40;
+	assert_int_equal(atlas_kept_tokens(s, &r), 32);
 	r.cache_salt = "another";
 	assert_int_equal(atlas_kept_tokens(s, &r), 0);
 	r.cache_salt = NULL;
