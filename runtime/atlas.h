@@ -381,9 +381,8 @@ typedef enum AtlasPrefixUse { /* of the session's prefix cache */
 	ATLAS_PREFIX_NONE = 3
 } AtlasPrefixUse;
 
-/* Tokens of the prompt that were not read, since they were kept: of the slot's sequence or, where it holds none, of the
- * last one, from its first token on. 0 where there was none, and for a NULL. atlas_kept_tokens: the same of a request,
- * if it started now; what is kept may change with each step. */
+/* First tokens of the prompt that were not read, since they were kept: of the slot's sequence or of its last one; 0 of
+ * NULL. atlas_kept_tokens: those that would not be, if the request started now; that may change with each step. */
 int atlas_reused_tokens(const AtlasSession *session, int slot);
 int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request);
 
