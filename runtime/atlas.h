@@ -343,8 +343,7 @@ typedef struct AtlasBias {
 } AtlasBias;
 
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
- * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as
- * well. */
+ * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as well. */
 typedef struct AtlasRequest {
 	size_t struct_size;
 	const int32_t *tokens;      /* [n_tokens] the prompt */
@@ -372,6 +371,7 @@ typedef struct AtlasRequest {
 	const char *cache_salt;     /* with a prefix cache: this prompt and those with another text here share nothing, so
 								   that times show no user what others asked. NULL = "" */
 	int prefix_use;             /* AtlasPrefixUse */
+	int n_tail;                 /* last tokens that no later prompt has there: states are kept before them. 0 = none */
 } AtlasRequest;
 
 typedef enum AtlasPrefixUse { /* of the session's prefix cache */

@@ -11,8 +11,9 @@
  *
  * Of recurrent states a slot has one version, which pages do not hold. A snapshot is a copy of it, and a prompt may
  * only begin at a node that has one. It is taken after a step that ends there, so prompts are cut there: before the
- * last cell that is not whole, at every 32nd page or a multiple of that, and where the prompt leaves others that began
- * like it, as far as the index knows. These follow from the prompt and the index, and a cut changes no bit.
+ * last cell that is not whole, or has what no later prompt has there, at every 32nd page or a multiple of that, and
+ * where the prompt leaves others that began like it, as far as the index knows. These follow from the prompt and the
+ * index, and a cut changes no bit.
  *
  * The first page of a sequence is never shared: a step after the sequence's end writes to its first positions
  * (session_flight.c), and steps are launched ahead. So the index has a copy of that page, and who uses it gets another.
@@ -197,7 +198,8 @@ static bool is_cut(const AtlasSession *s, const Sequence *q, int position)
 	while (q->n / each > share)
 		each *= 2;
 	return position >= LEAST * page && position % s->cell == 0 && position < q->n &&
-		(position == (q->n - 1) / s->cell * s->cell || position == q->branch || position % each == 0);
+		(position == (q->n - larger(q->n_tail, 1)) / s->cell * s->cell || position == q->branch ||
+			position % each == 0);
 }
 
 int session_until_cut(const AtlasSession *s, const Sequence *q, int count)

@@ -80,7 +80,7 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
 		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1},
 		{"masked", r->masked, 0, 1},
-		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}};
+		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}, {"n_tail", r->n_tail, 0, INT32_MAX}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
 			continue;
@@ -188,7 +188,7 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
 		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
 		.uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
-		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ)};
+		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ), .n_tail = r->n_tail};
 	HostDraw *host = NULL;
 	status = r->masked && !s->device->io.masks ? session_draw_by_host(s, &claim, &host) : ATLAS_OK;
 	status = status == ATLAS_OK ? session_queue(s, &claim, r->tokens, n, slot) : status;

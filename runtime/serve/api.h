@@ -71,6 +71,7 @@ typedef struct ApiPrompt {
 	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
 	size_t n_bytes;
 	bool is_reasoning; /* it ends where reasoning has begun */
+	int n_tail;      /* last tokens that ask for an answer; the next turn has none or others in their place */
 } ApiPrompt;
 
 typedef struct ApiRequest { /* zeroed = empty; api_request_free */

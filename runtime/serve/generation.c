@@ -390,7 +390,7 @@ static bool make_choices(Generation *g)
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
-			.pages_as_needed = 1, .masked = r->grammar != NULL,
+			.pages_as_needed = 1, .n_tail = c->prompt->n_tail, .masked = r->grammar != NULL,
 			.cache_salt = r->cache_salt}, .guided = r->guide};
 		q->guided.after_reasoning = c->prompt->is_reasoning;
 		q->sampling.seed += (uint64_t)(i % r->n);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
+import shutil
 import subprocess
 import sys
 
@@ -157,6 +158,37 @@ def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
     assert counted[0][0] > counted[0][1] > 0 and counted[0] == counted[1] == counted[2]
     assert server.metric("prefix_cache_snapshots") == 1
     assert server.stop() == 0
+
+
+def test_the_next_turn_goes_on_before_what_asked_for_an_answer(start, small_plan_of, repo, tmp_path):
+    """The prompt ends in <think>, which the next turn has not: where a cell ends in that, states are kept a cell before."""
+    folder = tmp_path / "qwen3_5_moe-trained"
+    shutil.copytree(repo / "tests" / "fixtures" / "qwen3_5_moe-trained", folder)
+    asks = "'<|im_start|>assistant\\n<think>\\n'"
+    turns = "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    template = (
+        f"{{% for m in messages %}}{turns}{{% endfor %}}{{% if add_generation_prompt %}}{{{{ {asks} }}}}{{% endif %}}"
+    )
+    (folder / "chat_template.jinja").write_text(template)
+    server = start(
+        small_plan_of(folder, "--target", "none", slots=2, max_context=512, grid=GRID, rows=1, snapshots=16),
+        "--name",
+        "any",
+    )
+    client, seen = client_of(server), []
+    tail = len(server.post("/tokenize", {"prompt": "<|im_end|>\n<|im_start|>assistant\n<think>\n"})[1]["tokens"])
+    for more in range(70):
+        talk = [{"role": "user", "content": "In the beginning " * 9 + "of it " * more}]
+        n = server.post("/tokenize", {"messages": talk})[1]["count"]
+        in_tail = (n - 1) // GRID - (n - tail) // GRID
+        if seen.count(in_tail) == 3:
+            continue
+        seen.append(in_tail)
+        salt = {"extra_body": {"cache_salt": str(more)}, "max_tokens": 3}
+        assert cached(client.chat.completions.create(model="any", messages=talk, **salt)) == 0
+        talk += [{"role": "assistant", "content": "so"}, {"role": "user", "content": "And?"}]
+        assert cached(client.chat.completions.create(model="any", messages=talk, **salt)) == (n - tail) // GRID * GRID
+    assert sorted(seen) == [0, 0, 0, 1, 1, 1] and server.stop() == 0
 
 
 def test_the_script_for_gpus_runs(atlas, plan, repo):

@@ -283,14 +283,15 @@ static AtlasPlan plan_of(int page, int grid, int each, int more_pages, Rung *run
 		.n_ladder = each > 1}};
 }
 
-typedef struct Ask { int n, salt, max_new, use; bool as_needed, has_repetition; int32_t tokens[CONTEXT]; } Ask;
+typedef struct Ask { int n, salt, max_new, use, n_tail; bool as_needed, has_repetition; int32_t tokens[CONTEXT]; } Ask;
 
 static AtlasStatus ask(AtlasSession *s, PrefixDevice *d, const Ask *a, int *slot)
 {
 	const AtlasSampling sampling = {.struct_size = sizeof sampling, .top_p = 1,
 		.repetition_penalty = a->has_repetition ? 1.5f : 1};
 	const AtlasRequest r = {.struct_size = sizeof r, .tokens = a->tokens, .n_tokens = a->n, .sampling = &sampling,
-		.max_new = a->max_new, .pages_as_needed = a->as_needed, .cache_salt = salts[a->salt], .prefix_use = a->use};
+		.max_new = a->max_new, .pages_as_needed = a->as_needed, .cache_salt = salts[a->salt], .prefix_use = a->use,
+		.n_tail = a->n_tail};
 	const AtlasStatus status = atlas_request_start(s, &r, slot);
 	if (status != ATLAS_OK)
 		return status;
@@ -308,6 +309,7 @@ static void make_ask(Ask *a, uint64_t *random)
 	const int same = below(random, CONTEXT);
 	*a = (Ask){.n = 1 + below(random, below(random, 3) ? CONTEXT : 12), .salt = below(random, 4) ? 0
 		: below(random, SALTS), .max_new = 1 + below(random, below(random, 3) ? 40 : 4),
+		.n_tail = below(random, 3) ? 0 : below(random, 100),
 		.use = below(random, 6) ? ATLAS_PREFIX_BOTH : below(random, 4), .as_needed = below(random, 3) > 0,
 		.has_repetition = below(random, 3) == 0};
 	for (int i = 0; i < a->n; i++)
@@ -622,7 +624,8 @@ static void take(Made *m, const AtlasEvent *e)
 static AtlasStatus start_text(AtlasSession *s, const Text *t, bool is_alone, int *slot)
 {
 	const AtlasRequest r = {.struct_size = sizeof r, .tokens = t->prompt, .n_tokens = t->n, .sampling = &t->sampling,
-		.max_new = t->max_new, .pages_as_needed = 1, .prefix_use = is_alone ? ATLAS_PREFIX_NONE : ATLAS_PREFIX_BOTH};
+		.max_new = t->max_new, .pages_as_needed = 1, .prefix_use = is_alone ? ATLAS_PREFIX_NONE : ATLAS_PREFIX_BOTH,
+		.n_tail = t->n % 9};
 	return atlas_request_start(s, &r, slot);
 }
 
