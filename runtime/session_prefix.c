@@ -193,11 +193,11 @@ AtlasStatus session_begin_prompt(AtlasSession *s, int slot)
 static bool is_cut(const AtlasSession *s, const Sequence *q, int position)
 {
 	enum { LEAST = 4, EACH = 32 /* pages */ };
-	const int page = s->graph->page, share = s->prefix->n_snapshots / 4 + 1;
+	const int page = s->graph->page, share = s->prefix->n_snapshots / 4 + 1, begun = s->reused[q - s->slots];
 	int each = EACH * page;
 	while (q->n / each > share)
 		each *= 2;
-	return position >= LEAST * page && position % s->cell == 0 && position < q->n &&
+	return position - begun >= LEAST * page && position % s->cell == 0 && position < q->n &&
 		(position == (q->n - larger(q->n_tail, 1)) / s->cell * s->cell || position == q->branch ||
 			position % each == 0);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import random
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import anthropic
 import openai
 import pytest
+from server import read_answer
 
 GRID = 64  # of the plan: prompts may begin at its multiples
 
@@ -107,29 +109,33 @@ def test_many_at_once_say_what_each_says_alone(start, plan):
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_prompts_that_are_kept_start_first_and_nobody_starves(start, small_plan_of, cache):
     """One slot, which is taken: of those that wait the kept ones go first, eight of them before the same other one."""
-    plan = small_plan_of("llama-trained", "--target", "none", slots=1, decode="[1]", max_context=320, grid=GRID)
+    plan = small_plan_of("llama-trained", "--target", "none", slots=1, decode="[1]", pool_tokens=2048, grid=GRID)
     server = start(plan, "--prefix-cache", cache, "--max-queue", 32)
-    client, kept = client_of(server), ids(6, 2 * GRID)
-    complete(client, [*kept, 5])
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        first = {"max_tokens": 150, "extra_body": {"ignore_eos": True}, "stream": True}
-        running = complete(client, ids(7, 9), **first)
-        next(iter(running))
-        names = ["new", *(f"kept {i}" for i in range(11)), "also new"]
-        asked = []
-        for i, name in enumerate(names):
-            prompt = ids(50 + i, 40) if "new" in name else [*kept, *ids(50 + i, 9)]
-            words = {"max_tokens": 1, "extra_headers": {"x-request-id": name.replace(" ", "-")}}
-            asked.append(pool.submit(complete, client, prompt, **words))
-            server.settles("requests_waiting", i + 1)
-        for _ in running:
-            pass
-        found = [cached(job.result()) for job in asked]
-    assert found == [2 * GRID if cache == "on" and "kept" in name else 0 for name in names]
-    order = [line["id"].replace("-", " ") for line in server.requests() if line["id"].replace("-", " ") in names]
+    kept = ids(6, 2 * GRID)
+    complete(client_of(server), [*kept, 5])
+
+    def send(name, prompt, **fields):
+        body = json.dumps({"prompt": prompt, "temperature": 0, "ignore_eos": True} | fields).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return server.raw(head.encode() + body)
+
+    sockets = [send("first", ids(7, 9), max_tokens=500, stream=True)]
+    server.settles("slots_used", 1)
+    names = ["new", *(f"kept-{i}" for i in range(11)), "also-new"]
+    for i, name in enumerate(names):
+        prompt = ids(50 + i, 40) if "new" in name else [*kept, *ids(50 + i, 9)]
+        sockets.append(send(name, prompt, max_tokens=1))
+        server.settles("requests_waiting", i + 1)
+    for s in sockets:
+        assert read_answer(s).startswith(b"HTTP/1.1 200")
+        s.close()
+    lines = [line for line in server.requests() if line["id"] in names]
+    assert [line["cached_tokens"] for line in lines] == [
+        2 * GRID if cache == "on" and "kept" in line["id"] else 0 for line in lines
+    ]
     if cache == "on":
         names.insert(8, names.pop(0))
-    assert order == names and server.stop() == 0
+    assert [line["id"] for line in lines] == names and server.stop() == 0
 
 
 def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):

@@ -552,10 +552,12 @@ static void states_are_kept_where_prompts_part(void **state)
 	const struct { int same, n, other, reused, used; } rows[] = {
 		{60, 60, 2, 0, 1},  /* kept at 56 */
 		{60, 60, 2, 56, 1}, /* there again */
-		{70, 70, 2, 56, 2}, /* a longer one, kept at 64 */
+		{70, 70, 2, 56, 1}, /* a longer one: 64 is less than four pages further */
+		{96, 96, 2, 56, 2}, /* and one that is kept at 88 */
 		{40, 50, 4, 0, 3},  /* parts at 40: kept there and at 48, which takes the place of the first one, at 56 */
-		{60, 60, 2, 40, 3}, /* so this begins at 40, and is kept at 56 again: in the place of that at 64 */
-		{40, 80, 5, 40, 3}, /* the third that begins like these */
+		{60, 60, 2, 40, 3}, /* so this begins at 40, and is kept nowhere */
+		{40, 80, 5, 40, 3}, /* the third that begins like these, kept at 72 in the place of that at 88 */
+		{96, 96, 2, 40, 3}, /* as this one shows, which is kept at 88 again */
 		{9, 40, 6, 0, 3},   /* too few pages for a snapshot at 8; one at 32 */
 		{31, 31, 2, 0, 3},  /* no whole prompt, and no place below 32 is kept */
 	};
