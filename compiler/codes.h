@@ -288,7 +288,7 @@ CODE(A0732, EXIT_REFUSED, "buckets lowered in different ways",
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",
-	"Lower runtime.slots, runtime.max_context, kv.pool_tokens or the largest bucket.")
+	"Lower runtime.slots, runtime.max_context, kv.pool_tokens, cache.snapshots or the largest bucket.")
 CODE(A0802, EXIT_BAD_INPUT, "weight cannot be read",
 	"A weight could not be read, or the file changed while it was read.",
 	"Do not change the checkpoint while it is compiled, and check the disk.")

@@ -226,7 +226,8 @@ typedef struct Options {
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
-	Loc at_max_context, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop, at_invariant;
+	Loc at_max_context, at_snapshots, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop;
+	Loc at_invariant;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8

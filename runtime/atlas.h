@@ -240,8 +240,7 @@ typedef enum AtlasMixed {
  * where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts are cut there.
  * On the reference device tokens and log probabilities are the same. On a GPU the rows that are left may go through a
  * smaller bucket than the whole prompt would: the same bits in plans that are invariant, else "What a text depends
- * on". Pages that no sequence reads are given away in the order of their last use whenever one is needed, and count
- * as free. */
+ * on". Pages that no sequence reads count as free; the one that was not in use for longest is given away first. */
 typedef enum AtlasPrefixCache {
 	ATLAS_PREFIX_AUTO = 0, /* where it changes no bit of a text and the plan's model allows it */
 	ATLAS_PREFIX_OFF = 1,
@@ -344,8 +343,7 @@ typedef struct AtlasBias {
 } AtlasBias;
 
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
- * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as
- * well. */
+ * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as well. */
 typedef struct AtlasRequest {
 	size_t struct_size;
 	const int32_t *tokens;      /* [n_tokens] the prompt */
@@ -373,6 +371,7 @@ typedef struct AtlasRequest {
 	const char *cache_salt;     /* with a prefix cache: this prompt and those with another text here share nothing, so
 								   that times show no user what others asked. NULL = "" */
 	int prefix_use;             /* AtlasPrefixUse */
+	int n_tail;                 /* last tokens that no later prompt has there: states are kept before them. 0 = none */
 } AtlasRequest;
 
 typedef enum AtlasPrefixUse { /* of the session's prefix cache */
@@ -382,9 +381,10 @@ typedef enum AtlasPrefixUse { /* of the session's prefix cache */
 	ATLAS_PREFIX_NONE = 3
 } AtlasPrefixUse;
 
-/* Tokens of the prompt that were not read, since they were kept: of the slot's sequence or, where it holds none, of the
- * last one, from its first token on. 0 where there was none, and for a NULL. */
+/* First tokens of the prompt that were not read, since they were kept: of the slot's sequence or of its last one; 0 of
+ * NULL. atlas_kept_tokens: those that would not be, if the request started now; that may change with each step. */
 int atlas_reused_tokens(const AtlasSession *session, int slot);
+int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request);
 
 /* Pages as needed. Such a sequence starts with pages for its prompt and about 256 positions more, and takes others for
  * as many when it comes to their end, so that a large max_new costs nothing before it is used. It starts when there are

@@ -41,6 +41,7 @@ typedef struct Sequence {
 	int node, n_chain;    /* the chain of prefix pages that it pins: its last node; how many, 0 = none */
 	int snapshot;         /* that it will go on from, plus 1; 0 = none */
 	int branch;           /* position up to which the index knew its prompt when it was begun; 0 = nothing of it */
+	int n_tail;           /* last tokens of the prompt that no later one has there */
 	bool uses_prefix, leaves_prefix; /* may it begin with a chain, and make one longer? */
 	bool is_begun;        /* what it may begin with was looked for */
 	bool has_repetition;  /* a penalty by which its prompt's tokens count */
@@ -67,6 +68,7 @@ typedef struct SlotClaim {
 	const int32_t *rules; int n_rules; /* [n_rules, PLAN_RULE_WORDS] of single tokens (ops.h) */
 	const int32_t *tokens; /* [prompt] of a sequence that the prefix cache may serve, else NULL */
 	bool uses_prefix, leaves_prefix;
+	int n_tail;
 	const uint8_t *salt;   /* [PREFIX_SALT_BYTES] */
 } SlotClaim;
 

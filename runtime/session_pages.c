@@ -184,6 +184,7 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 	s->reused[i] = 0;
 	q->uses_prefix = claim->uses_prefix;
 	q->leaves_prefix = claim->leaves_prefix;
+	q->n_tail = claim->n_tail;
 	q->has_repetition = claim->sampling->repetition_penalty != 1;
 	if (q->uses_prefix || q->leaves_prefix)
 		memcpy(q->salt, claim->salt, sizeof q->salt);

@@ -11,8 +11,9 @@
  *
  * Of recurrent states a slot has one version, which pages do not hold. A snapshot is a copy of it, and a prompt may
  * only begin at a node that has one. It is taken after a step that ends there, so prompts are cut there: before the
- * last cell that is not whole, at every 32nd page or a multiple of that, and where the prompt leaves others that began
- * like it, as far as the index knows. These follow from the prompt and the index, and a cut changes no bit.
+ * last cell that is not whole, or has what no later prompt has there, at every 32nd page or a multiple of that, and
+ * where the prompt leaves others that began like it, as far as the index knows. These follow from the prompt and the
+ * index, and a cut changes no bit.
  *
  * The first page of a sequence is never shared: a step after the sequence's end writes to its first positions
  * (session_flight.c), and steps are launched ahead. So the index has a copy of that page, and who uses it gets another.
@@ -192,12 +193,13 @@ AtlasStatus session_begin_prompt(AtlasSession *s, int slot)
 static bool is_cut(const AtlasSession *s, const Sequence *q, int position)
 {
 	enum { LEAST = 4, EACH = 32 /* pages */ };
-	const int page = s->graph->page, share = s->prefix->n_snapshots / 4 + 1;
+	const int page = s->graph->page, share = s->prefix->n_snapshots / 4 + 1, begun = s->reused[q - s->slots];
 	int each = EACH * page;
 	while (q->n / each > share)
 		each *= 2;
-	return position >= LEAST * page && position % s->cell == 0 && position < q->n &&
-		(position == (q->n - 1) / s->cell * s->cell || position == q->branch || position % each == 0);
+	return position - begun >= LEAST * page && position % s->cell == 0 && position < q->n &&
+		(position == (q->n - larger(q->n_tail, 1)) / s->cell * s->cell || position == q->branch ||
+			position % each == 0);
 }
 
 int session_until_cut(const AtlasSession *s, const Sequence *q, int count)
@@ -280,16 +282,15 @@ static int start_after(const AtlasSession *s, const Sequence *other, int most)
 bool session_is_coming(const AtlasSession *s, int slot, const StepSize *size)
 {
 	const Sequence *q = &s->slots[slot];
-	int node, known;
+	int node, known, start = 0;
 	if (!q->uses_prefix || q->is_begun)
 		return false;
-	const int here = session_find_prefix(s, q->salt, q->tokens, q->n, &node, &known) * s->graph->page;
 	for (int i = 0; i < size->segs; i++) {
 		const Sequence *o = &s->slots[s->device->io.seg[i * 4 + 2]];
 		if (o->state != WAITING || !o->leaves_prefix || memcmp(o->salt, q->salt, sizeof q->salt) != 0)
 			continue;
-		if (start_after(s, o, smaller(common(o, q) - s->prefix->ahead, q->n - 1)) > here)
-			return true;
+		start = larger(start, start_after(s, o, smaller(common(o, q) - s->prefix->ahead, q->n - 1)));
 	}
-	return false;
+	return start > 0 &&
+		start > session_find_prefix(s, q->salt, q->tokens, q->n, &node, &known) * s->graph->page;
 }

@@ -80,7 +80,7 @@ static AtlasStatus check_numbers(AtlasSession *s, const AtlasRequest *r)
 		{"ignore_stops", r->ignore_stops, 0, 1}, {"top_logprobs", r->top_logprobs, 0, ATLAS_MAX_TOP},
 		{"steps_ahead", r->steps_ahead, 0, INT32_MAX}, {"pages_as_needed", r->pages_as_needed, 0, 1},
 		{"masked", r->masked, 0, 1},
-		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}};
+		{"prefix_use", r->prefix_use, ATLAS_PREFIX_BOTH, ATLAS_PREFIX_NONE}, {"n_tail", r->n_tail, 0, INT32_MAX}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		if (rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)
 			continue;
@@ -163,6 +163,12 @@ AtlasStatus session_queue(AtlasSession *s, const SlotClaim *claim, const int32_t
 	return ATLAS_OK;
 }
 
+static void put_salt(const AtlasSession *s, const AtlasRequest *r, uint8_t *salt) /* which is zeroed */
+{
+	if (s->prefix && r->cache_salt && *r->cache_salt)
+		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
+}
+
 /* A slot for the request, whose prompt waits to be read. */
 static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling, int *slot)
 {
@@ -177,13 +183,12 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	if (status != ATLAS_OK)
 		return status;
 	uint8_t salt[PREFIX_SALT_BYTES] = {0};
-	if (s->prefix && r->cache_salt && *r->cache_salt)
-		sha256_of(r->cache_salt, strlen(r->cache_salt), salt);
+	put_salt(s, r, salt);
 	SlotClaim claim = {.positions = n + max_new - 1, .sampling = sampling, .ignores_stops = r->ignore_stops,
 		.as_needed = r->pages_as_needed, .prompt = n, .is_masked = r->masked, .rules = rules.words[0],
 		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
 		.uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
-		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ)};
+		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ), .n_tail = r->n_tail};
 	HostDraw *host = NULL;
 	status = r->masked && !s->device->io.masks ? session_draw_by_host(s, &claim, &host) : ATLAS_OK;
 	status = status == ATLAS_OK ? session_queue(s, &claim, r->tokens, n, slot) : status;
@@ -235,6 +240,20 @@ AtlasStatus atlas_request_start(AtlasSession *session, const AtlasRequest *reque
 	if (!r.tokens)
 		return error_set(&session->error, ATLAS_ARGUMENT, "request.tokens must not be NULL");
 	return start(session, &r, slot);
+}
+
+int atlas_kept_tokens(const AtlasSession *session, const AtlasRequest *request)
+{
+	AtlasRequest r = {0};
+	uint8_t salt[PREFIX_SALT_BYTES] = {0};
+	int node, known;
+	if (!session || !session->prefix || !request || request->struct_size < sizeof request->struct_size)
+		return 0;
+	memcpy(&r, request, request->struct_size < sizeof r ? request->struct_size : sizeof r);
+	if (!r.tokens || r.n_tokens < 1 || r.prefix_use & ATLAS_PREFIX_WRITE)
+		return 0;
+	put_salt(session, &r, salt);
+	return session_find_prefix(session, salt, r.tokens, r.n_tokens, &node, &known) * session->graph->page;
 }
 
 AtlasStatus atlas_start(AtlasSession *session, const int32_t *tokens, int n, const AtlasSampling *sampling,

@@ -36,7 +36,7 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='26860 compiler
+rooms='26870 compiler
 2390 compiler/kernelgen
 12560 artifacts
 3240 runtime/cpu
@@ -44,7 +44,7 @@ rooms='26860 compiler
 11480 runtime/cli
 1460 runtime/cli/page
 4870 runtime/grammar
-10110 runtime/serve'
+10205 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -57,7 +57,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6640
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6645
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in

@@ -8,6 +8,7 @@
  * Best packing is NP-hard; a decoder layer holds about six buffers of similar size at a time, and largest-first
  * comes within a few percent of the sum of the live ones at the worst launch.
  */
+#include "artifacts/memory.h"
 #include "artifacts/op_table.h"
 #include "compiler/ir.h"
 
@@ -214,16 +215,26 @@ static void check_size(Compile *c, const TargetWork *work)
 				(long long)work->plan.arena_bytes[a], advice[a]);
 }
 
+static void check_snapshots(Compile *c)
+{
+	const Graph *g = &c->graph;
+	const int64_t bytes = snapshot_bytes(g);
+	if (g->snapshots && bytes > max_arena_bytes / g->snapshots)
+		fail_at(&c->diags, A0801, c->model.options.at_snapshots,
+			"cache.snapshots = %d of %lld bytes each: more than any card has", g->snapshots, (long long)bytes);
+}
+
 /* plan_memory - an offset for every weight, state, input, output and intermediate.
  *
  *   needs   Lowered with all shapes settled
  *   gives   Weight.offset, Graph.weight_arena_bytes; Phase.bufs, arena_bytes
  *   breaks  nothing
- *   fails   an arena larger than any card's memory
+ *   fails   an arena, or snapshots, larger than any card's memory
  */
 void plan_memory(Compile *c)
 {
 	place_weights(c);
+	check_snapshots(c);
 	for (int w = 0; w < c->work.n; w++) {
 		TargetWork *work = &c->work.at[w];
 		TargetPlan *plan = &work->plan;

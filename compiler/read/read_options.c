@@ -140,6 +140,7 @@ static void read_pages(Reading *r)
 	if (option_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
 		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
 	option_int(r, CACHE_SNAPSHOTS, &o->snapshots);
+	o->at_snapshots = chosen(r, CACHE_SNAPSHOTS)->at;
 	if (option_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
 		fail_at(r->d, A0304, chosen(r, KV_POOL_TOKENS)->at,
 			"kv.pool_tokens = %d: expected 0 or at least runtime.max_context = %d, one sequence must fit",

@@ -71,6 +71,7 @@ typedef struct ApiPrompt {
 	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
 	size_t n_bytes;
 	bool is_reasoning; /* it ends where reasoning has begun */
+	int n_tail;      /* last tokens that ask for an answer; the next turn has none or others in their place */
 } ApiPrompt;
 
 typedef struct ApiRequest { /* zeroed = empty; api_request_free */
@@ -93,6 +94,7 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	char *repeated;           /* of Responses: an object of what the response repeats; owned */
 	Grammar *grammar;         /* of its answers; NULL = they are free; owned */
 	GuideSource guide;        /* the same, with what masks are made of */
+	bool wants_prompt;        /* its tokens alone count: no structure is compiled */
 	bool one_call;            /* the first call of an answer counts alone */
 	ApiPrompt *prompts;       /* [n_prompts] */
 	int n_prompts;

@@ -19,6 +19,7 @@ static const Api apis[] = {
 	},
 	{
 		.path = "/v1/messages", .read = api_read_messages, .put_error = messages_put_error, .prompt = "messages",
+		.overloaded = 529,
 		.has_parts = true, .answer_id = "msg_", .call_id = "toolu_", .part_id = {[PIECE_REASONING] = "sig_"},
 		.first = messages_first, .begin = messages_begin, .piece = messages_piece, .close = messages_close,
 		.finish = messages_finish, .end = messages_end, .ping = messages_ping, .failure = messages_failure,

@@ -31,6 +31,7 @@ typedef struct Api {
 	/* requests, and errors before an answer */
 	ApiReader *read;
 	void (*put_error)(const ApiError *e, FILE *out);
+	int overloaded;        /* status where the server has too much to do; 0 = that of HTTP: 429, or 503 */
 	bool has_parts;        /* its answers have reasoning and calls, not text alone */
 	const char *prompt;    /* its field, which a refusal of the session is about unless it names another */
 	/* beginnings of ids; NULL = there are none */

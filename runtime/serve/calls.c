@@ -92,10 +92,13 @@ static void put_id(const HttpReader *r, char id[72])
 	call_put_random(id, "req-");
 }
 
-static const char *fields_of(const Server *s, const char *id, char *room, size_t n)
+/* path: "POST /v1/messages", or without the method. Clients of Messages look for the id under a name of their own. */
+static const char *fields_of(const Server *s, const char *id, const char *path, char *room, size_t n)
 {
 	const char *origin = s->options->origin;
-	snprintf(room, n, "x-request-id: %s\r\n%s%s%s", id, origin ? "Access-Control-Allow-Origin: " : "",
+	const bool is_messages = path && strstr(path, "/v1/messages");
+	snprintf(room, n, "x-request-id: %s\r\n%s%s%s%s%s%s", id, is_messages ? "request-id: " : "",
+		is_messages ? id : "", is_messages ? "\r\n" : "", origin ? "Access-Control-Allow-Origin: " : "",
 		origin ? origin : "", origin ? "\r\nVary: Origin\r\n" : "");
 	return room;
 }
@@ -129,7 +132,7 @@ Call *call_open(Server *s, Conn *conn, HttpReader *r, size_t bytes)
 	return c;
 }
 
-const char *call_fields(const Call *c, char *room, size_t n) { return fields_of(c->s, c->id, room, n); }
+const char *call_fields(const Call *c, char *room, size_t n) { return fields_of(c->s, c->id, c->route, room, n); }
 
 static const char *error_fields(const ApiError *e, char *room, size_t n)
 {
@@ -144,7 +147,7 @@ static const char *error_fields(const ApiError *e, char *room, size_t n)
 
 void call_answer(Call *c, int status, const char *type, const void *body, size_t n)
 {
-	char room[400], more[80], fields[480];
+	char room[480], more[80], fields[560];
 	Conn *conn = c->conn;
 	snprintf(
 		fields, sizeof fields, "%s%s", call_fields(c, room, sizeof room), error_fields(&c->error, more, sizeof more));
@@ -182,14 +185,14 @@ static bool is_probe(const char *path)
 void answer_with(Server *s, Conn *conn, const HttpReader *r, int status, const char *type, const char *more,
 	const void *body, size_t n)
 {
-	char room[400], id[72], route[96], fields[768];
+	char room[480], id[72], route[96], fields[848];
 	put_id(r, id);
 	put_route(r, route, sizeof route);
 	if (is_probe(r->request.path))
 		metrics_answer(&s->metrics, r->request.path, status);
 	else
 		log_request(s, id, route, status, seconds_now(), "");
-	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, room, sizeof room), more);
+	snprintf(fields, sizeof fields, "%s%s", fields_of(s, id, r->request.path, room, sizeof room), more);
 	conn_answer(conn, status, type, fields, body, n);
 }
 

@@ -1,5 +1,5 @@
-/* engine.c - see engine.h. Each turn: take what was submitted and cancelled, start what fits in order of arrival, one
- * step, one batch to the loop. */
+/* engine.c - see engine.h. Each turn: take what was submitted and cancelled, start what fits, one step, one batch to
+ * the loop. */
 #include "runtime/serve/engine.h"
 #include "artifacts/seconds.h"
 
@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { CANDIDATES = 16, MOST_OVERTAKEN = 8 }; /* of those that wait to start */
 
 typedef struct Queue { Sequence *first, **end; } Queue;
 
@@ -240,16 +242,42 @@ static AtlasStatus start_one(Engine *e, Sequence *s)
 	return atlas_score_start(e->session, s->request.tokens, s->request.n_tokens, take_score, s, &s->slot);
 }
 
-/* In order of arrival, so that a long prompt is not always overtaken by short ones. */
+/* Who starts next: of the first that wait the one of whose prompt most tokens are kept, before others need their pages.
+ * Of equals the first, so that a long prompt is not always overtaken by short ones; and none goes before one that was
+ * overtaken often enough. */
+static Sequence **next_start(Engine *e)
+{
+	Sequence **best = &e->waiting.first, **at = best;
+	int most = -1;
+	for (int i = 0; i < CANDIDATES && *at; i++, at = &(*at)->next) {
+		const bool is_read = (*at)->scores && !(*at)->is_scored; /* all of it */
+		const int kept = is_read ? 0 : atlas_kept_tokens(e->session, &(*at)->request);
+		if (kept > most) {
+			most = kept;
+			best = at;
+		}
+		if ((*at)->overtaken == MOST_OVERTAKEN)
+			break;
+	}
+	return best;
+}
+
+static void take_out(Engine *e, Sequence **at)
+{
+	for (Sequence *s = e->waiting.first; s != *at; s = s->next)
+		s->overtaken++;
+	if (!(*at = (*at)->next))
+		e->waiting.end = at;
+}
+
 static void start_some(Engine *e)
 {
-	while (e->waiting.first && !e->exit_code) {
-		Sequence *s = e->waiting.first;
+	while (e->waiting.first && !e->exit_code && atlas_active(e->session) < e->slots) {
+		Sequence **at = next_start(e), *s = *at;
 		const AtlasStatus status = start_one(e, s);
 		if ((status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES) && atlas_active(e->session) > 0)
 			return;
-		if (!(e->waiting.first = s->next))
-			e->waiting.end = &e->waiting.first;
+		take_out(e, at);
 		const bool is_its_own = status == ATLAS_OK || status == ATLAS_NO_PAGES || status == ATLAS_CONTEXT ||
 			status == ATLAS_TOKEN || status == ATLAS_ARGUMENT || status == ATLAS_UNSUPPORTED ||
 			status == ATLAS_NO_MEMORY;
@@ -444,6 +472,7 @@ void engine_submit(Engine *e, Sequence *s)
 {
 	pthread_mutex_lock(&e->lock);
 	s->is_cancelled = s->is_scored = false;
+	s->overtaken = 0;
 	push(&e->submitted, s);
 	wake(e, e->has_room);
 	pthread_mutex_unlock(&e->lock);

@@ -1,9 +1,9 @@
 /* engine.h - the one thread that owns the session.
  *
- * Sequences are submitted from the loop, wait in the order of their arrival, and come back as events, those of a step
- * in one batch: STARTED, SCORED where scores of the prompt are asked for, then TOKENs, one of which is the last; or
- * REFUSED or CANCELLED, which are the last at any time. After its last event the engine does not touch a sequence, so
- * that its owner may free it. Tokens become text in the loop's thread: this one makes steps, and reads scores.
+ * Sequences are submitted from the loop, wait, and come back as events, those of a step in one batch: STARTED, SCORED
+ * where scores of the prompt are asked for, then TOKENs, one of which is the last; or REFUSED or CANCELLED, which are
+ * the last at any time. After its last event the engine does not touch a sequence, so that its owner may free it.
+ * Tokens become text in the loop's thread: this one makes steps, and reads scores.
  */
 #ifndef ATLAS_ENGINE_H
 #define ATLAS_ENGINE_H
@@ -32,6 +32,7 @@ typedef struct Sequence {
 	const AtlasPlan *plan; /* for its scores */
 	int slot;
 	int64_t number; /* of its start */
+	int overtaken;  /* how many that came later have started before it */
 	Guide *guide;          /* guide_close by the owner, after the last event */
 	bool is_cancelled, is_scored, needs_mask;
 } Sequence;

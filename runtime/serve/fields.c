@@ -9,7 +9,7 @@ bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...
 {
 	va_list list;
 	*e = (ApiError){.status = status, .type = "invalid_request_error"};
-	if (status == 401 || status == 429 || status == 500 || status == 503)
+	if (status == 401 || status == 429 || status == 500 || status == 503 || status == 529)
 		e->type = status == 401 ? "authentication_error" : status == 429 ? "rate_limit_error" : "server_error";
 	snprintf(e->param, sizeof e->param, "%s", param ? param : "");
 	va_start(list, fmt);

@@ -53,6 +53,8 @@ static void cancel_all(Generation *g)
 			engine_cancel(g->call.s->engine, &g->choices[i].sequence);
 }
 
+static int overloaded(const Generation *g, int status) { return g->api->overloaded ? g->api->overloaded : status; }
+
 /* The answer is an error: an event where the stream has begun, else a plain answer. */
 static void fail(Generation *g, const ApiError *e, const char *finish)
 {
@@ -99,7 +101,7 @@ void generation_cancel(Call *call, Cancelled why)
 	call->s->metrics.cancelled[why]++;
 	if (why == BY_WAIT) {
 		call->s->metrics.shed++;
-		api_refuse(&e, 429, NULL, "no slot became free in %g seconds", call->s->options->max_wait_s);
+		api_refuse(&e, overloaded(g, 429), NULL, "no slot became free in %g seconds", call->s->options->max_wait_s);
 		e.retry_after_s = 1;
 		fail(g, &e, "wait");
 	} else {
@@ -120,7 +122,7 @@ double generation_waits_since(const Call *call)
 
 static void begin_stream(Generation *g)
 {
-	char room[400], fields[480];
+	char room[480], fields[560];
 	snprintf(fields, sizeof fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s",
 		call_fields(&g->call, room, sizeof room));
 	g->is_streaming = true;
@@ -201,10 +203,10 @@ static void on_refused(Generation *g, AtlasStatus status, const char *why)
 		status == ATLAS_UNSUPPORTED)
 		api_refuse(&e, 400, field_of(g, text), "%s", text);
 	else if (status == ATLAS_NO_MEMORY)
-		api_refuse(&e, 503, NULL, "%s", text);
+		api_refuse(&e, overloaded(g, 503), NULL, "%s", text);
 	else
 		api_refuse(&e, 503, NULL, "the model's session failed: %s", text);
-	e.retry_after_s = e.status == 503;
+	e.retry_after_s = e.status >= 503;
 	g->call.s->metrics.finished[FINISH_ERROR]++;
 	fail(g, &e, "error");
 }
@@ -388,7 +390,7 @@ static bool make_choices(Generation *g)
 			.tokens = c->prompt->tokens, .n_tokens = c->prompt->n, .sampling = &q->sampling, .max_new = r->max_new,
 			.min_new = r->min_new, .ignore_stops = r->ignore_stops, .stop_tokens = r->stop_tokens,
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
-			.pages_as_needed = 1, .masked = r->grammar != NULL,
+			.pages_as_needed = 1, .n_tail = c->prompt->n_tail, .masked = r->grammar != NULL,
 			.cache_salt = r->cache_salt}, .guided = r->guide};
 		q->guided.after_reasoning = c->prompt->is_reasoning;
 		q->sampling.seed += (uint64_t)(i % r->n);
@@ -416,8 +418,8 @@ static bool admit(Generation *g)
 		return api_refuse(e, 400, "prompt",
 			"the request asks for %d answers: this server takes %d", n, s->options->max_queue + s->info.slots);
 	else if (s->metrics.waiting + n > s->options->max_queue + s->info.slots - s->metrics.running)
-		s->metrics.shed++,
-			api_refuse(e, 429, NULL, "%lld answers wait for a slot already", (long long)s->metrics.waiting);
+		s->metrics.shed++, api_refuse(e, overloaded(g, 429), NULL, "%lld answers wait for a slot already",
+			(long long)s->metrics.waiting);
 	else
 		return true;
 	e->retry_after_s = 1;

@@ -1,11 +1,12 @@
 /* guide.c - see guide.h. */
 #include "runtime/serve/guide.h"
 #include "runtime/grammar/vocab.h"
+#include "runtime/serve/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char marker[] = "</think>"; /* the end of reasoning, in all templates that open it */
+static const char marker[] = REASONING_CLOSER;
 enum { MARKER = sizeof marker - 1 };
 
 struct Guide {

@@ -367,7 +367,7 @@ const char *http_reason(int status)
 		{404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"},
 		{417, "Expectation Failed"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
 		{500, "Internal Server Error"}, {501, "Not Implemented"}, {503, "Service Unavailable"},
-		{505, "HTTP Version Not Supported"}};
+		{505, "HTTP Version Not Supported"}, {529, "Overloaded"}};
 	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
 		if (reasons[i].status == status)
 			return reasons[i].reason;

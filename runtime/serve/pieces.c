@@ -11,7 +11,7 @@
 
 enum { MAX_BLANKS = 256, MAX_MARKER = 32, MAX_AGAIN = 128 };
 
-static const char think_open[] = "<think>", think_close[] = "</think>";
+static const char think_open[] = REASONING_OPENER, think_close[] = REASONING_CLOSER;
 
 typedef enum Mode { IN_REASONING, IN_TEXT, IN_BLOCK } Mode;
 

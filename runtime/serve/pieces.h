@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What all templates that know reasoning put around it. */
+#define REASONING_OPENER "<think>"
+#define REASONING_CLOSER "</think>"
+
 typedef enum PieceKind {
 	PIECE_REASONING, /* bytes: UTF-8, whole code points */
 	PIECE_TEXT,      /* bytes: UTF-8, whole code points */

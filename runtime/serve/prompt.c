@@ -1,5 +1,7 @@
 /* prompt.c - prompts of requests as token ids (api.h). */
+#include "runtime/plan_handle.h"
 #include "runtime/serve/api.h"
+#include "runtime/serve/pieces.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -213,19 +215,32 @@ static json_t *conversation_of(json_t *request, ApiError *e)
  * goes on in its reasoning if the message began that and did not end it. */
 static bool ends_in_reasoning(json_t *request, const char *text, size_t n, const AtlasSpan *spans, size_t n_spans)
 {
-	static const char opener[] = "<think>";
+	static const char opener[] = REASONING_OPENER;
 	const size_t length = sizeof opener - 1;
 	json_t *messages = api_get(request, "messages");
 	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
 	if (json_is_true(api_get(request, "continue_final_message"))) {
 		const char *said = json_string_value(json_object_get(last, "content"));
 		const char *begin = said ? strstr(said, opener) : NULL;
-		return begin && !strstr(begin, "</think>");
+		return begin && !strstr(begin, REASONING_CLOSER);
 	}
 	while (n && strchr(" \t\r\n", text[n - 1]))
 		n--;
 	return n >= length && memcmp(text + n - length, opener, length) == 0 && n_spans &&
 		spans[n_spans - 1].begin <= n - length && n <= spans[n_spans - 1].end;
+}
+
+/* Tokens of what the template wrote last, if that ends the prompt: it asks for an answer, perhaps with <think>. */
+static int tail_of(const ApiLimits *limits, const ApiPrompt *p, size_t n, const AtlasSpan *spans, size_t n_spans)
+{
+	const Tok *tok = &limits->plan->tokenizer;
+	const char *bytes;
+	bool special;
+	int i = p->n;
+	size_t size, left = n_spans && spans[n_spans - 1].end == n ? n - spans[n_spans - 1].begin : 0;
+	while (left > 0 && i > 0 && tok_token_bytes(tok, p->tokens[--i], &bytes, &size, &special))
+		left -= size < left ? size : left;
+	return p->n - i;
 }
 
 /* Messages to token ids by the plan's own template: control tokens are those that the template wrote. */
@@ -260,6 +275,7 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	p->is_reasoning = limits->has_reasoning && ends_in_reasoning(request, text, n, spans, n_spans);
 	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e) &&
 		check_length(limits, (size_t)p->n, "messages", e);
+	p->n_tail = good ? tail_of(limits, p, n, spans, n_spans) : 0;
 	atlas_chat_free(chat);
 	return good;
 }

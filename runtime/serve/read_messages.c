@@ -325,6 +325,7 @@ static bool read_prompt(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiEr
 
 bool api_read_count(const ApiLimits *limits, json_t *o, ApiRequest *r, ApiError *e)
 {
+	r->wants_prompt = true;
 	return request_common(limits, o, MESSAGES, r, e) && read_prompt(limits, o, r, e);
 }
 

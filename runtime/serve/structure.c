@@ -10,11 +10,14 @@
 enum { KEPT = 32 /* grammars */ };
 
 typedef struct Kept { char *key; Grammar *grammar; int64_t used; } Kept;
+typedef struct Coming { const char *key; struct Coming *next; } Coming; /* a worker is compiling it */
 
 struct Structures {
 	const AtlasPlan *plan;
 	pthread_mutex_t lock;
+	pthread_cond_t compiled;
 	GrammarVocab *vocab;
+	Coming *coming;
 	Kept kept[KEPT];
 	int64_t turn;
 };
@@ -26,6 +29,7 @@ Structures *structures_open(const AtlasPlan *plan)
 		return NULL;
 	s->plan = plan;
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->compiled, NULL);
 	return s;
 }
 
@@ -38,6 +42,7 @@ void structures_close(Structures *s)
 		grammar_free(s->kept[i].grammar);
 	}
 	grammar_vocab_close(s->vocab);
+	pthread_cond_destroy(&s->compiled);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -51,6 +56,14 @@ static Grammar *find(Structures *s, const char *key)
 			return grammar_keep(s->kept[i].grammar);
 		}
 	return NULL;
+}
+
+static bool is_coming(const Structures *s, const char *key)
+{
+	const Coming *c = s->coming;
+	while (c && strcmp(c->key, key) != 0)
+		c = c->next;
+	return c != NULL;
 }
 
 /* In place of the one that was used last the longest ago. Takes the key. */
@@ -78,10 +91,44 @@ static char *key_of(const GrammarSource *source)
 	return key;
 }
 
+/* The grammar that is kept, or a new one; of requests that ask for one at once the first compiles it, the others wait.
+ * Takes the key. NULL after filling `why`. */
+static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source, GrammarError *why)
+{
+	Grammar *g;
+	Coming self = {.key = key};
+	pthread_mutex_lock(&s->lock);
+	while (!(g = find(s, key)) && is_coming(s, key))
+		pthread_cond_wait(&s->compiled, &s->lock);
+	if (g) {
+		pthread_mutex_unlock(&s->lock);
+		free(key);
+		return g;
+	}
+	self.next = s->coming;
+	s->coming = &self;
+	pthread_mutex_unlock(&s->lock);
+	g = grammar_compile(source, why);
+	pthread_mutex_lock(&s->lock);
+	Coming **at = &s->coming;
+	while (*at != &self)
+		at = &(*at)->next;
+	*at = self.next;
+	if (g)
+		keep(s, key, g);
+	pthread_cond_broadcast(&s->compiled);
+	pthread_mutex_unlock(&s->lock);
+	if (!g)
+		free(key);
+	return g;
+}
+
 static bool compile(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
 	Structures *s = limits->structures;
 	GrammarError why;
+	if (r->wants_prompt)
+		return true;
 	if (r->grammar)
 		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 	if (!s || !s->plan->has_tokenizer)
@@ -93,7 +140,6 @@ static bool compile(const ApiLimits *limits, const GrammarSource *source, const 
 	if (!s->vocab)
 		s->vocab = grammar_vocab_open(&s->plan->tokenizer, limits->info->vocab);
 	const GrammarVocab *vocab = s->vocab;
-	r->grammar = find(s, key);
 	pthread_mutex_unlock(&s->lock);
 	if (!vocab) {
 		free(key);
@@ -101,14 +147,8 @@ static bool compile(const ApiLimits *limits, const GrammarSource *source, const 
 			"spaces between", param);
 	}
 	r->guide.vocab = vocab;
-	if (r->grammar)
-		free(key);
-	else if ((r->grammar = grammar_compile(source, &why))) {
-		pthread_mutex_lock(&s->lock);
-		keep(s, key, r->grammar);
-		pthread_mutex_unlock(&s->lock);
-	} else {
-		free(key);
+	r->grammar = grammar_of(s, key, source, &why);
+	if (!r->grammar) {
 		api_refuse(e, 400, param, "%s%s%s: %s", param, why.pointer[0] ? " at " : "", why.pointer, why.text);
 		e->code = "invalid_structure";
 		return false;
@@ -134,8 +174,8 @@ bool structure_after(const ApiLimits *limits, const char *before, const char *op
 	ApiRequest *r, ApiError *e)
 {
 	const GrammarSource source = {.kind = GRAMMAR_SCHEMA, .json = schema, .before = before};
-	if (!compile(limits, &source, param, r, e))
-		return false;
+	if (!compile(limits, &source, param, r, e) || r->wants_prompt)
+		return r->wants_prompt;
 	const Tok *tok = &limits->plan->tokenizer;
 	for (uint32_t i = 0; *before && i < tok->count[TOK_SEC_ADDED] && !r->guide.has_opener; i++) {
 		const char *bytes;

@@ -30,7 +30,7 @@ static bool encode(Call *c, json_t *o, ApiPrompt *p)
 	if (json_is_true(api_get(o, "return_token_strs")))
 		return api_refuse(e, 400, "return_token_strs", "return_token_strs: /detokenize gives the text of ids");
 	if (api_get(o, "messages")) {
-		ApiRequest r = {0};
+		ApiRequest r = {.wants_prompt = true};
 		const bool good = api_read_tools(&c->s->limits, o, &r, e) && api_prompt_of_chat(&c->s->limits, o, p, e);
 		api_request_free(&r);
 		return good;

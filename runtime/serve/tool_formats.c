@@ -36,7 +36,7 @@ static bool is_text(const char *marker, const char *text, size_t n)
 
 bool tool_format_has_marker(const ToolFormat *f, bool has_reasoning, const char *text, size_t n)
 {
-	if (has_reasoning && (is_text("<think>", text, n) || is_text("</think>", text, n)))
+	if (has_reasoning && (is_text(REASONING_OPENER, text, n) || is_text(REASONING_CLOSER, text, n)))
 		return true;
 	for (int i = 0; f && i < TOOL_MAX_OPENERS; i++)
 		if (is_text(f->openers[i], text, n))
@@ -151,7 +151,8 @@ ToolTemplate tool_template_of(const ChatProgram *chat)
 	char answer[64];
 	if (!chat->header->n_nodes)
 		return t;
-	t.has_reasoning = memmem(chat->text, chat->header->n_text, "</think>", 8) != NULL;
+	t.has_reasoning = memmem(chat->text, chat->header->n_text, REASONING_CLOSER,
+		strlen(REASONING_CLOSER)) != NULL;
 	snprintf(answer, sizeof answer, "{\"role\":\"assistant\",\"content\":\"%s\"}", probe_answer);
 	bool has_call = render_call(chat, "call_0123456789abcdef", &p.called);
 	if (!has_call)

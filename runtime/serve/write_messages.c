@@ -11,7 +11,7 @@ void messages_put_error(const ApiError *e, FILE *out)
 {
 	static const struct { int status; const char *type; } types[] = {{401, "authentication_error"},
 		{403, "permission_error"}, {404, "not_found_error"}, {405, "invalid_request_error"}, {413, "request_too_large"},
-		{429, "rate_limit_error"}, {500, "api_error"}, {503, "api_error"}};
+		{429, "rate_limit_error"}, {500, "api_error"}, {503, "api_error"}, {529, "overloaded_error"}};
 	const char *type = "invalid_request_error";
 	char text[80];
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)

@@ -84,3 +84,47 @@ def test_several_targets_and_none(atlas, atlasc, tmp_path):
     assert atlasc("tests/fixtures/llama", "--target", "none", "-o", plan).returncode == 0
     run = atlas("memory", plan, "--device", "cpu")
     assert run.returncode == 4 and "takes no device memory" in run.stderr
+
+
+def test_snapshots_are_only_of_models_that_have_states(atlasc, atlas, tmp_path):
+    """[cache] snapshots takes memory for each state of a slot, and none of a model without states."""
+    toml, sizes = tmp_path / "some.toml", {}
+    for fixture in ("llama", "qwen3_5"):
+        for n in (0, 3, 4096):
+            toml.write_text(f"[cache]\nsnapshots = {n}\n")
+            run = atlasc(f"tests/fixtures/{fixture}", "--model", toml, "--estimate", "--json")
+            [got] = json.loads(run.stdout)["targets"]
+            sizes[fixture, n] = {i["item"]: i["bytes"] for i in got["items"]}.get("snapshots of states", 0)
+            said = atlasc(f"tests/fixtures/{fixture}", "--model", toml, "--estimate").stdout
+            assert ("snapshots" in said) == (sizes[fixture, n] > 0)
+    assert sizes["llama", 0] == sizes["llama", 3] == sizes["llama", 4096] == sizes["qwen3_5", 0] == 0
+    assert 0 < sizes["qwen3_5", 3] * 4096 == sizes["qwen3_5", 4096] * 3
+
+
+def test_snapshots_beyond_any_card_are_refused(atlasc, repo, tmp_path):
+    """2 GB of states in each of 4,096 snapshots, at the line that asks for them; nothing is written."""
+    shape = json.loads((repo / "tests/gpu/shapes/qwen3.6-35b-a3b-fp8.json").read_text())
+    shape["text_config"]["linear_num_value_heads"] = 1024
+    (tmp_path / "big.json").write_text(json.dumps(shape))
+    toml, plan = tmp_path / "big.toml", tmp_path / "big.bin"
+    words = [
+        tmp_path / "big.json",
+        "--random-weights",
+        "--weights",
+        "ref",
+        "--target",
+        "none",
+        "--model",
+        toml,
+        "-o",
+        plan,
+    ]
+    toml.write_text("# as many as there may be\n[cache]\nsnapshots = 4096\n")
+    run = atlasc(*words, "-q")
+    states = 30 * (
+        1024 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 1024 * 128) * 2
+    )  # of each layer, and its convolution's rows
+    refused = f"{toml}:3:13: error[A0801]: cache.snapshots = 4096 of {states} bytes each: more than any card has\n"
+    assert (run.returncode, run.stderr.splitlines(True)[-1], plan.exists()) == (7, refused, False)
+    toml.write_text("[cache]\nsnapshots = 2\n")
+    assert atlasc(*words, "-q").returncode == 0

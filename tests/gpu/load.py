@@ -35,9 +35,38 @@ class Answer:
 
     def __init__(self):
         self.began = time.perf_counter()
+        self.pieces: list[tuple[float, bytes]] = []  # of the stream as they came, not read yet
+        self.line = b""
         self.times: list[float] = []
         self.text = ""
         self.error = ""
+        self.done = False
+
+    def read(self):
+        """Reads what came. That takes longer than taking it, and so it waits until nothing is timed any more."""
+        for when, piece in self.pieces:
+            *lines, self.line = (self.line + piece).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data: [DONE]"):
+                    self.done = True
+                elif line.startswith(b"data: "):
+                    self.read_chunk(when, json.loads(line[6:]))
+        self.pieces = []
+
+    def read_chunk(self, when, chunk):
+        if "error" in chunk:
+            self.error = str(chunk["error"])
+        elif chunk.get("choices") and not chunk["choices"][0].get("finish_reason"):
+            self.times.append(when)
+            self.text += chunk["choices"][0]["text"]
+
+    def end(self):
+        try:
+            self.read()
+        except (ValueError, LookupError) as e:
+            self.error = self.error or repr(e)
+        if not self.done:
+            self.error = self.error or "the stream ended early"
 
 
 async def ask(args, prompt, tokens=None, began=None) -> Answer:
@@ -67,28 +96,19 @@ async def ask(args, prompt, tokens=None, began=None) -> Answer:
         reader, writer = await asyncio.open_connection(url.hostname, url.port or 80, limit=1 << 20)
         writer.write(head.encode() + b"\r\n" + body)
         status = (await reader.readline()).split()[1:2]
-        while (line := await reader.readline()).strip():
+        while (await reader.readline()).strip():
             pass
         if status != [b"200"]:
             answer.error = f"status {status}: {(await reader.read(300)).decode(errors='replace')}"
             return answer
-        done = False
-        while line := await reader.readline():
-            if not line.startswith(b"data: "):
-                continue
-            if line.startswith(b"data: [DONE]"):
-                done = True
+        while piece := await reader.read(1 << 16):
+            answer.pieces.append((time.perf_counter(), piece))
+            if b"[DONE]" in piece:
                 break
-            chunk = json.loads(line[6:])
-            if "error" in chunk:
-                answer.error = str(chunk["error"])
-                return answer
-            if chunk.get("choices") and not chunk["choices"][0].get("finish_reason"):
-                answer.times.append(time.perf_counter())
-                if began and len(answer.times) == 1:
+            if began and not answer.times:
+                answer.read()
+                if answer.times:
                     began.release()
-                answer.text += chunk["choices"][0]["text"]
-        answer.error = "" if done else "the stream ended early"
     except (OSError, ValueError, IndexError) as e:
         answer.error = repr(e)
     finally:
@@ -118,9 +138,11 @@ async def exchanges(args):
 
 
 def prompt_of(args, number, length=None):
-    """Ids of request `number`."""
-    draw = random.Random(args.seed * 1_000_003 + number)
-    return [draw.randrange(args.lowest, args.vocab) for _ in range(length or args.prompt)]
+    """Ids of request `number`, the first --shared of which are those of all."""
+    draw, all_of = random.Random(args.seed * 1_000_003 + number), random.Random(args.seed)
+    n = length or args.prompt
+    shared = [all_of.randrange(args.lowest, args.vocab) for _ in range(min(args.shared, n))]
+    return shared + [draw.randrange(args.lowest, args.vocab) for _ in range(n - len(shared))]
 
 
 async def in_flight(args, n, total):
@@ -237,6 +259,7 @@ def main():
     parser.add_argument("--beside-prompt", type=int, default=128, help="tokens of their prompts")
     parser.add_argument("--beside-answer", type=int, default=1024, help="and of these answers")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens")
+    parser.add_argument("--shared", type=int, default=0, help="first tokens that all prompts have in common")
     parser.add_argument("--answer", type=int, default=256, help="tokens")
     parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
     parser.add_argument("--lowest", type=int, default=1000, help="and not below this one, to miss control tokens")
@@ -273,6 +296,8 @@ def main():
             if run is at_rate and args.beside:
                 answers, others = answers
             gc.enable()
+            for answer in [*answers, *others]:
+                answer.end()
             row = {"row": f"{value:g} {kind}", "requests": total, "warm_up": warm_up} | figures(answers, warm_up)
             if others:
                 row |= figures_beside(answers, others)
@@ -303,6 +328,8 @@ def main():
                 print(f"  {error}", file=sys.stderr)
             if args.text_equals_solo and run is in_flight:
                 solo = asyncio.run(in_flight(args, 1, min(total, 16)))
+                for answer in solo:
+                    answer.end()
                 texts = {a.text for a in answers}
                 different = sum(a.text not in texts for a in solo)
                 bad += different

@@ -6,17 +6,22 @@
 #   tests/gpu/serve.sh gaps [DIR]                   the same of 8B for each of several --max-gap: DIR/serve-gaps.txt
 #   tests/gpu/serve.sh many [DIR]                   256 streams of 8B: DIR/serve-many.txt
 #   tests/gpu/serve.sh mixed [DIR]                  32 streams of 8B while prompts of 4,096 come: DIR/serve-mixed.txt
+#   tests/gpu/serve.sh bars [DIR]                   8B at 128 and 32 streams beside atlas bench, loads with prefixes: DIR/serve-bars.txt
+#   tests/gpu/serve.sh drafts [DIR]                 loads of 35B that drafts, with and without: DIR/serve-drafts.txt
 #   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
 # BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`
-# (first_token.py); 32 streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the same
-# batch and context. Of 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16 requests
-# a second. gaps: the same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to be chosen
-# whose p99 of gaps is at most 2.5 times their p50. mixed: gaps of the streams and first tokens of the prompts, five a
-# second, where whole chunks of 2,048 and of 512 rows take turns with decode steps and where steps are mixed, as is the
-# default: then 99 % of gaps are to be at most 20 ms and none above 30, 99 % of first tokens within 300 ms, and all of the
-# work no longer than with whole chunks. many: the host's work of a step is to be under 1 ms in each thread. To
-# put another server in its place, start it and give tests/gpu/load.py its --url with the flags that are printed.
+# (first_token.py); 32 streams, whose steady tokens a second are to be within 5 % of the row of `atlas bench` at the
+# same batch and context. Of 8B in bf16 then 1,024 tokens in and 256 out, at 4, 16 and 64 in flight and at 2, 8 and 16
+# requests a second. gaps: the same prompts and answers at 16 in flight, a row for each --max-gap, after which one is to
+# be chosen whose p99 of gaps is at most 2.5 times their p50. mixed: gaps of the streams and first tokens of the
+# prompts, five a second, where whole chunks of 2,048 and of 512 rows take turns with decode steps and where steps are
+# mixed, as is the default: then 99 % of gaps are to be at most 20 ms and none above 30, 99 % of first tokens within 300
+# ms, and all of the work no longer than with whole chunks. bars: 128 streams are to have 95 % of the tokens a second of
+# `atlas bench`, and at 32 a token may take 50 us more than there; then the loads in flight with prompts that have
+# nothing in common, and half of their tokens. drafts: the latter of a shape that drafts. many: the host's work of a
+# step is to be under 1 ms in each thread. To put another server in its place, start it and give tests/gpu/load.py its
+# --url with the flags that are printed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build device=cuda python=python3
@@ -37,6 +42,11 @@ plan() { # name shape, options on stdin; $words: more options of atlasc
 plan_of() { # name
 	if [ "$1" = many ]; then
 		options 256 1024 '[128, 512, 2048]' '[1, 64, 256]' | plan many llama-3.1-8b
+	elif [ "$1" = bars ]; then
+		options 128 2048 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 64, 128]' | plan bars llama-3.1-8b
+	elif [ "$1" = drafts ]; then
+		{ options 64 2048 '[128, 512, 2048]' '[1, 4, 16, 64]'; printf '[speculate]\nrows = 2\n'; } |
+			plan drafts qwen3.6-35b-a3b-fp8
 	elif [ "$1" = mixed ]; then
 		options 48 6144 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 48]' | plan mixed llama-3.1-8b
 	else
@@ -164,6 +174,50 @@ mixed() { # name plan vocab
 	EOF_MIXED
 }
 
+# What HTTP takes from the rate of atlas bench, at the same batch and context.
+bars() { # name plan vocab
+	local of
+	for of in $batches; do
+		"$build/atlas" bench "$2" -q --device "$device" --tokens "$tokens" --only "tg$tokens@${context}x$of" \
+			--json "$scratch/bench-$of.json" || bad=1
+	done
+	start "$2" || return 1
+	for of in $batches; do
+		load --vocab "$3" --prompt "$context" --answer "$tokens" --in-flight "$of" --rate '' --requests "$of" --warm-up 0 \
+			--json "$scratch/bar-$of.json"
+	done
+	steps
+	(cd "$scratch" && "$python" - "$device" "$batches") <<-'EOF_BARS' || bad=1
+		import json, sys
+		good = True
+		for of in map(int, sys.argv[2].split()):
+		    [row], [mine] = json.load(open(f"bench-{of}.json"))["rows"], json.load(open(f"bar-{of}.json"))["rows"]
+		    bench, http = row["tokens_s"], mine["steady_tokens_s"]
+		    if not http:
+		        sys.exit(f"{of} streams: never all of them at once")
+		    added = 1e6 * of * (1 / http - 1 / bench)
+		    print(f"{of} streams: {http:.0f} tokens/s through HTTP, {bench:.0f} by atlas bench: {100 * http / bench:.1f} %, "
+		        f"{added:+.0f} us a step")
+		    good &= http >= 0.95 * bench if of > 32 else added <= 50
+		sys.exit(sys.argv[1] == "cuda" and not good)
+	EOF_BARS
+	for of in 0 $((context * 4)); do
+		load --vocab "$3" --prompt $((context * 8)) --shared "$of" --answer "$long" --in-flight "$flights" --rate ''
+	done
+	stop
+}
+
+drafts() { # name plan vocab
+	local how
+	for how in $drafter off; do
+		echo "-- --speculate $how"
+		start "$2" --speculate "$how" || return 1
+		load --vocab "$3" --prompt $((context * 8)) --shared $((context * 4)) --answer "$long" --in-flight "$flights" --rate ''
+		steps
+		stop
+	done
+}
+
 many() { # name plan vocab
 	start "$2" || return 1
 	load --vocab "$3" --prompt "$context" --answer "$long" --in-flight 256 --rate '' --requests 256 --warm-up 0
@@ -193,18 +247,18 @@ verb=${1-}
 shift || true
 words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
 flights=4,16,64 rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
-rate=5 arrivals=40 beside=1100 behinds='128 2048'
+batches='128 32' drafter=mtp rate=5 arrivals=40 beside=1100 behinds='128 2048'
 ways=('--mixed off --max-gap 2048' '--mixed off --max-gap 512' default '--mixed off --max-gap 2048')
 case $verb in
 plans)
-	for name in $names many mixed; do plan_of "$name" || failed=1; done ;;
-measure | gaps | many | mixed)
+	for name in $names many mixed bars drafts; do plan_of "$name" || failed=1; done ;;
+measure | gaps | many | mixed | bars | drafts)
 	words=()
 	mkdir -p "$out"
 	case $verb in
 	measure) for name in $names; do on_gpu measure "$name" "$name" || failed=1; done ;;
 	gaps) on_gpu gaps gaps llama-3.1-8b || failed=1 ;;
-	many) on_gpu many many many || failed=1 ;;
+	bars | drafts | many) on_gpu "$verb" "$verb" "$verb" || failed=1 ;;
 	mixed) on_gpu mixed mixed mixed || failed=1 ;;
 	esac ;;
 cpu)
@@ -220,6 +274,12 @@ cpu)
 	options 256 512 '[64]' '[256]' >"$scratch/many.toml"
 	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/many.toml" -o "$scratch/many.bin" --target none -q || exit 1
 	many fixture "$scratch/many.bin" 2048 || failed=1
+	batches='4 2' context=8 long=8 flights=2
+	bars fixture "$scratch/plan.bin" 2048 || failed=1
+	{ options 4 512 '[64]' '[1, 4]'; printf '[speculate]\ndrafter = "ngram"\nrows = 2\n'; } >"$scratch/drafts.toml"
+	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/drafts.toml" -o "$scratch/drafts.bin" --target none -q || exit 1
+	drafter=ngram
+	drafts fixture "$scratch/drafts.bin" 2048 || failed=1
 	[ $bad = 0 ] || failed=1 ;;
 *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 2 ;;
 esac

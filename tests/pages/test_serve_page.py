@@ -293,6 +293,32 @@ def test_an_answer_that_is_html(opened, plans):
     assert page.evaluate("document.title") == "atlas serve" and complaints(page, server) == []
 
 
+def test_reasoning_is_shown_apart_and_goes_back(opened, plans):
+    """Open while it comes, folded when the answer begins, text whatever it says; the next turn has it where it belongs."""
+    server, page = opened(plans["chat"])
+    deltas = [{"reasoning_content": HOSTILE}, {"reasoning_content": " so"}, {"content": "Four"}, {"content": "."}]
+    chunks = [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    for n, open_, answer in ((2, True, ""), (4, False, "Four.")):
+        text = "".join(f"data: {json.dumps(c)}\n\n" for c in chunks[:n])
+        text += f"data: {json.dumps({'choices': [{'index': 0, 'delta': {}, 'finish_reason': 'length'}]})}\n\n" * (
+            n == 2
+        )
+        page.evaluate(
+            "window.own = window.own || fetch, window.fetch = (url, o) => o && o.method === 'POST' ? (window.sent = o.body, "
+            f"Promise.resolve(new Response({json.dumps(text + 'data: [DONE]' + chr(10) * 2)}))) : own(url, o), 0"
+        )
+        send(page, "two and two")
+        thought = "document.querySelector('#talk li:last-child details')"
+        assert page.evaluate(f"{thought}.open") is open_
+        assert page.evaluate(f"{thought}.querySelector('.text').textContent") == HOSTILE + " so"
+        assert page.evaluate("document.querySelector('#talk li:last-child > .text').textContent") == answer
+    sent = json.loads(page.evaluate("sent"))["messages"]
+    assert sent[1] == {"role": "assistant", "content": "", "reasoning_content": HOSTILE + " so"}
+    assert page.evaluate("document.querySelectorAll('#talk img, #talk script').length") == 0
+    assert page.evaluate("document.title") == "atlas serve" and complaints(page, server) == []
+
+
 @pytest.mark.parametrize("end", ["cut", "error"])
 def test_a_stream_that_fails(opened, plans, end):
     """A cut is not taken for an answer; an error event is shown; the text can be sent again."""
@@ -381,6 +407,28 @@ def test_metrics_are_live(opened, plans):
     page.until("document.getElementById('slots').textContent === '0 of 2'")
     page.until("document.getElementById('made').textContent === '0.0 tok/s'")
     assert complaints(page, server) == []
+
+
+def test_steps_that_verify_drafts_have_rows(opened, plan_of, build_dir, tmp_path):
+    """A row for each rung and number of rows: of two slots with one row each, two tokens a step at most."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 2\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [2]\n"
+        '[speculate]\ndrafter = "ngram"\nngram = [1, 3]\nrows = 3\n'
+    )
+    plan = plan_of("llama-trained", "--model", toml, "--target", "sm_90a")
+    env = os.environ | {"LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_CC": "9.0"}
+    server, page = opened(plan, env=env, device="cuda")
+    server.post("/v1/completions", {"prompt": [300, 301] * 20, "max_tokens": 60, "ignore_eos": True})
+    rows = page.until(
+        "(rows => rows.length && rows.map(r => [...r.cells].map(c => c.textContent.trim())))"
+        "([...document.querySelectorAll('#steps tbody tr')].filter(r => r.cells[0].textContent === 'verify'))"
+    )
+    for row in rows:
+        slots, each = map(int, row[1].split("x"))
+        expected = server.metric(f'step_expected_seconds{{phase="verify",bucket="{row[1]}"}}')
+        assert slots == 2 and row[5].endswith("%") and row[6] == f"{slots * each / expected:,.0f}"
+    assert {row[1] for row in rows} == {of for phase, of in server.steps() if phase == "verify"}
 
 
 def test_the_roofline(opened, plan_of, build_dir, tmp_path):

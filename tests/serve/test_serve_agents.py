@@ -36,6 +36,7 @@ ANSWERS = {
     "Only that?": "Yes, \u6c34.",
     "Weather in Ur and Uruk?": f"{call('weather', city='Ur')}\n{call('weather', city='Uruk')}",
     "So?": "Dry in both.",
+    "Weather in Ur?": call("weather", city="Ur"),
 }
 
 
@@ -122,6 +123,37 @@ def test_opencode(agent):
     status, stream = send(agent, "opencode-turn-2")
     text = "".join(c["delta"].get("content") or "" for e in events(stream) for c in e["choices"])
     assert status == 200 and text == "Yes, \u6c34."
+    assert not ignored(agent) - {"tools.web_search"}
+
+
+@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
+def test_opencode_in_each_api(agent, api):
+    """Requests as opencode's own client library sends them (packages/llm of anomalyco/opencode, whose tests keep recordings
+    of May 2026): the fields of these, with words of our own. The result of a call comes back after the same question, so
+    the model, which answers the question, calls again."""
+    sizes = []
+    for turn in ("", "-turn-2"):
+        status, stream = send(agent, f"opencode-{api}{turn}")
+        assert status == 200, stream
+        seen = events(stream)
+        if api == "chat":
+            calls = [t["function"] for e in seen for c in e["choices"] for t in c["delta"].get("tool_calls", [])]
+            name, arguments = calls[0]["name"], "".join(c.get("arguments", "") for c in calls)
+            assert [c["finish_reason"] for e in seen for c in e["choices"]][-1] == "tool_calls"
+            sizes.append(seen[-1]["usage"]["prompt_tokens"])
+        elif api == "messages":
+            [name] = [e["content_block"]["name"] for e in seen if e["type"] == "content_block_start"]
+            arguments = "".join(e["delta"]["partial_json"] for e in seen if e["type"] == "content_block_delta")
+            usage = seen[-2]["usage"]
+            assert seen[-2]["delta"]["stop_reason"] == "tool_use"
+            sizes.append(usage["input_tokens"] + usage["cache_read_input_tokens"])
+        else:
+            [item] = seen[-1]["response"]["output"]
+            name, arguments = item["name"], item["arguments"]
+            assert seen[-1]["type"] == "response.completed" and item["type"] == "function_call"
+            sizes.append(seen[-1]["response"]["usage"]["input_tokens"])
+        assert (name, json.loads(arguments)) == ("weather", {"city": "Ur"})
+    assert sizes[1] > sizes[0] + len("temperature")  # what the tool said is in the prompt
     assert not ignored(agent) - {"tools.web_search"}
 
 

@@ -79,12 +79,22 @@ def test_a_full_queue(talking, start, path):
     waiting = server.raw(request(path, **few))
     server.settles("requests_waiting", 1)
     status, headers, body = server.ask("POST", path, json.dumps(ASKED[path]).encode())
-    assert (status, headers["Retry-After"]) == (429, "1")
-    assert error_of(json.loads(body))[1] == "rate_limit_error"
+    is_messages = path == "/v1/messages"
+    assert (status, headers["Retry-After"]) == (529 if is_messages else 429, "1")
+    assert error_of(json.loads(body))[1] == ("overloaded_error" if is_messages else "rate_limit_error")
+    if is_messages:  # as its official client has it
+        client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}", api_key="none", max_retries=0)
+        with pytest.raises(anthropic.OverloadedError) as caught:
+            client.messages.create(
+                model="claude-x", **{k: v for k, v in ASKED[path].items() if k in ("messages", "max_tokens")}
+            )
+        assert caught.value.status_code == 529 and caught.value.request_id.startswith("req-")
     assert ("type" in json.loads(body)) == (path == "/v1/messages")
     sockets[0].close()
     assert read_answer(waiting).startswith(b"HTTP/1.1 200")
-    assert server.metric(f'http_requests_total{{route="{path}",status="4xx"}}') == 1
+    refused = 'route="/v1/messages",status="5xx"' if is_messages else f'route="{path}",status="4xx"'
+    assert server.metric(f"http_requests_total{{{refused}}}") == 1 + is_messages
+    assert server.metric("shed_total") == 1 + is_messages
 
 
 def events(got):

@@ -361,6 +361,13 @@ def test_messages(servers):
     back += [{"role": "assistant", "content": got.content}, {"role": "user", "content": results}]
     back += [{"role": "user", "content": "plain"}]
     counted = client.messages.count_tokens(**{k: v for k, v in asked.items() if k != "max_tokens"})
+    # of a call that must be, and of a schema that cannot be: nothing is answered, so nothing is compiled
+    odd = {"name": "odd", "input_schema": {"type": "object", "not": {}}}
+    forced = {k: v for k, v in asked.items() if k != "max_tokens"} | {
+        "tools": [*tools, odd],
+        "tool_choice": {"type": "any"},
+    }
+    assert client.messages.count_tokens(**forced).input_tokens > counted.input_tokens
     again = client.messages.create(**asked)
     whole, first = (u.input_tokens + u.cache_read_input_tokens for u in (again.usage, got.usage))
     assert whole == counted.input_tokens > first

@@ -58,14 +58,14 @@ def decodes(server):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("mixed", ["off", "on", "default"])
+@pytest.mark.parametrize("mixed", ["off", "on", "default", "turns"])
 def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     """A prompt of 400 that is alone takes 256 + 144 rows. Beside an answer, --max-gap 128 makes it 3 of 128 and one of
     16, or 6 of 64 and the answer's row and one of 16 and that: the smallest bucket that holds each. By default, which is
-    the largest bucket of so small a model, one has 192 rows and the answer's, and one 208 and that."""
-    server = gpu(
-        buckets, *([] if mixed == "default" else ["--max-gap", 128, "--mixed", mixed]), "--prefix-cache", "off"
-    )
+    the largest bucket of so small a model, one has 192 rows and the answer's, and one 208 and that; where they take turns
+    by default, which such a model's 256 rows hardly make longer than 128 do, one has 256 and one 144."""
+    how = {"default": [], "turns": ["--mixed", "off"]}.get(mixed, ["--max-gap", 128, "--mixed", mixed])
+    server = gpu(buckets, *how, "--prefix-cache", "off")
     assert server.get("/v1/plan")[1]["buckets"] == {"prefill": [64, 128, 256], "decode": [1, 2, 4]}
     ask(server, 400, 5)
     assert server.steps() == {("prefill", 256): 2, ("decode", 1): 4}
@@ -79,8 +79,10 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
         assert server.steps()["prefill", 64] == 2
         ask(server, 400, 1)
         after = server.steps()
-        assert after["prefill", 256] == 2
-        if mixed == "default":
+        assert after["prefill", 256] == (4 if mixed == "turns" else 2)
+        if mixed == "turns":
+            assert after["prefill", 64] == 2 and ("prefill", 128) not in after
+        elif mixed == "default":
             assert after["mixed", 256] == 2 and ("mixed", 64) not in after and after["prefill", 64] == 2
         elif mixed == "on":
             assert after["mixed", 128] == 6 and after["mixed", 64] == 1 and after["prefill", 64] == 2
@@ -90,8 +92,8 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     expected = server.by_step("step_expected_seconds")
     assert set(server.steps()) <= set(expected) and all(seconds > 0 for seconds in expected.values())
     of_mixed = {rows: seconds for (phase, rows), seconds in expected.items() if phase == "mixed"}
-    assert of_mixed == ({} if mixed == "off" else {rows: expected["prefill", rows] for rows in (64, 128, 256)})
-    assert server.get("/v1/plan")[1]["mixed"] is (mixed != "off")
+    assert of_mixed == ({} if mixed in ("off", "turns") else {rows: expected["prefill", rows] for rows in (64, 128, 256)})
+    assert server.get("/v1/plan")[1]["mixed"] is (mixed in ("on", "default"))
     assert ("decode", 4) not in server.steps() and server.stop() == 0
 
 

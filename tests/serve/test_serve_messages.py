@@ -124,6 +124,23 @@ CONVERSATIONS = {
 }
 
 
+def test_answers_have_the_id_that_clients_look_for(talker, client):
+    """`request-id`, of which the official client makes `_request_id`; also of errors, counts and streams."""
+    asked = {"model": "tiny", "messages": ASKED}
+    assert client.messages.create(**asked, max_tokens=2)._request_id.startswith("req-")
+    given = {"extra_headers": {"x-request-id": "mine-1"}}
+    assert client.messages.create(**asked, max_tokens=2, **given)._request_id == "mine-1"
+    assert client.messages.count_tokens(**asked, **given)._request_id == "mine-1"
+    with client.messages.stream(**asked, max_tokens=2, **given) as stream:
+        assert stream.response.headers["request-id"] == "mine-1"
+        stream.until_done()
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.messages.create(**asked, max_tokens=0, **given)
+    assert caught.value.request_id == "mine-1"
+    _, headers, _ = talker.ask("POST", "/v1/chat/completions", b"{}")
+    assert "request-id" not in headers and headers["x-request-id"].startswith("req-")
+
+
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_prompts_are_those_of_transformers(talker, client, oracle, name):
     """Their count, and the answer to them; count_tokens counts what the request sends."""

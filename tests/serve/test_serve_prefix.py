@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import random
+import shutil
 import subprocess
 import sys
 
 import anthropic
 import openai
 import pytest
+from server import read_answer
 
 GRID = 64  # of the plan: prompts may begin at its multiples
 
@@ -103,6 +106,38 @@ def test_many_at_once_say_what_each_says_alone(start, plan):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_prompts_that_are_kept_start_first_and_nobody_starves(start, small_plan_of, cache):
+    """One slot, which is taken: of those that wait the kept ones go first, eight of them before the same other one."""
+    plan = small_plan_of("llama-trained", "--target", "none", slots=1, decode="[1]", pool_tokens=2048, grid=GRID)
+    server = start(plan, "--prefix-cache", cache, "--max-queue", 32)
+    kept = ids(6, 2 * GRID)
+    complete(client_of(server), [*kept, 5])
+
+    def send(name, prompt, **fields):
+        body = json.dumps({"prompt": prompt, "temperature": 0, "ignore_eos": True} | fields).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return server.raw(head.encode() + body)
+
+    sockets = [send("first", ids(7, 9), max_tokens=500, stream=True)]
+    server.settles("slots_used", 1)
+    names = ["new", *(f"kept-{i}" for i in range(11)), "also-new"]
+    for i, name in enumerate(names):
+        prompt = ids(50 + i, 40) if "new" in name else [*kept, *ids(50 + i, 9)]
+        sockets.append(send(name, prompt, max_tokens=1))
+        server.settles("requests_waiting", i + 1)
+    for s in sockets:
+        assert read_answer(s).startswith(b"HTTP/1.1 200")
+        s.close()
+    lines = [line for line in server.requests() if line["id"] in names]
+    assert [line["cached_tokens"] for line in lines] == [
+        2 * GRID if cache == "on" and "kept" in line["id"] else 0 for line in lines
+    ]
+    if cache == "on":
+        names.insert(8, names.pop(0))
+    assert [line["id"] for line in lines] == names and server.stop() == 0
+
+
 def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
     """The head's keys are in the pages, the states in a snapshot: after a hit as many drafts count."""
     plan = small_plan_of(
@@ -129,6 +164,37 @@ def test_drafts_are_those_of_a_prompt_that_was_read(start, small_plan_of):
     assert counted[0][0] > counted[0][1] > 0 and counted[0] == counted[1] == counted[2]
     assert server.metric("prefix_cache_snapshots") == 1
     assert server.stop() == 0
+
+
+def test_the_next_turn_goes_on_before_what_asked_for_an_answer(start, small_plan_of, repo, tmp_path):
+    """The prompt ends in <think>, which the next turn has not: where a cell ends in that, states are kept a cell before."""
+    folder = tmp_path / "qwen3_5_moe-trained"
+    shutil.copytree(repo / "tests" / "fixtures" / "qwen3_5_moe-trained", folder)
+    asks = "'<|im_start|>assistant\\n<think>\\n'"
+    turns = "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    template = (
+        f"{{% for m in messages %}}{turns}{{% endfor %}}{{% if add_generation_prompt %}}{{{{ {asks} }}}}{{% endif %}}"
+    )
+    (folder / "chat_template.jinja").write_text(template)
+    server = start(
+        small_plan_of(folder, "--target", "none", slots=2, max_context=512, grid=GRID, rows=1, snapshots=16),
+        "--name",
+        "any",
+    )
+    client, seen = client_of(server), []
+    tail = len(server.post("/tokenize", {"prompt": "<|im_end|>\n<|im_start|>assistant\n<think>\n"})[1]["tokens"])
+    for more in range(70):
+        talk = [{"role": "user", "content": "In the beginning " * 9 + "of it " * more}]
+        n = server.post("/tokenize", {"messages": talk})[1]["count"]
+        in_tail = (n - 1) // GRID - (n - tail) // GRID
+        if seen.count(in_tail) == 3:
+            continue
+        seen.append(in_tail)
+        salt = {"extra_body": {"cache_salt": str(more)}, "max_tokens": 3}
+        assert cached(client.chat.completions.create(model="any", messages=talk, **salt)) == 0
+        talk += [{"role": "assistant", "content": "so"}, {"role": "user", "content": "And?"}]
+        assert cached(client.chat.completions.create(model="any", messages=talk, **salt)) == (n - tail) // GRID * GRID
+    assert sorted(seen) == [0, 0, 0, 1, 1, 1] and server.stop() == 0
 
 
 def test_the_script_for_gpus_runs(atlas, plan, repo):

@@ -110,6 +110,10 @@ static void nulls_are_refused(void **state)
 	atlas_forget_prefixes(NULL);
 	atlas_forget_prefixes(r.session);
 	assert_int_equal(atlas_reused_tokens(NULL, 0), 0);
+	assert_int_equal(atlas_kept_tokens(NULL, &(AtlasRequest){.struct_size = sizeof(AtlasRequest)}), 0);
+	assert_int_equal(atlas_kept_tokens(r.session, NULL), 0);
+	assert_int_equal(atlas_kept_tokens(r.session, &(AtlasRequest){0}), 0);
+	assert_int_equal(atlas_kept_tokens(r.session, &(AtlasRequest){.struct_size = sizeof(AtlasRequest)}), 0);
 	for (int i = -1; i < 6; i++)
 		assert_int_equal(atlas_reused_tokens(r.session, i), 0);
 	REFUSED(atlas_score(NULL, &token, 1, take_logits, &scores));

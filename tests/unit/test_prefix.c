@@ -283,14 +283,15 @@ static AtlasPlan plan_of(int page, int grid, int each, int more_pages, Rung *run
 		.n_ladder = each > 1}};
 }
 
-typedef struct Ask { int n, salt, max_new, use; bool as_needed, has_repetition; int32_t tokens[CONTEXT]; } Ask;
+typedef struct Ask { int n, salt, max_new, use, n_tail; bool as_needed, has_repetition; int32_t tokens[CONTEXT]; } Ask;
 
 static AtlasStatus ask(AtlasSession *s, PrefixDevice *d, const Ask *a, int *slot)
 {
 	const AtlasSampling sampling = {.struct_size = sizeof sampling, .top_p = 1,
 		.repetition_penalty = a->has_repetition ? 1.5f : 1};
 	const AtlasRequest r = {.struct_size = sizeof r, .tokens = a->tokens, .n_tokens = a->n, .sampling = &sampling,
-		.max_new = a->max_new, .pages_as_needed = a->as_needed, .cache_salt = salts[a->salt], .prefix_use = a->use};
+		.max_new = a->max_new, .pages_as_needed = a->as_needed, .cache_salt = salts[a->salt], .prefix_use = a->use,
+		.n_tail = a->n_tail};
 	const AtlasStatus status = atlas_request_start(s, &r, slot);
 	if (status != ATLAS_OK)
 		return status;
@@ -308,6 +309,7 @@ static void make_ask(Ask *a, uint64_t *random)
 	const int same = below(random, CONTEXT);
 	*a = (Ask){.n = 1 + below(random, below(random, 3) ? CONTEXT : 12), .salt = below(random, 4) ? 0
 		: below(random, SALTS), .max_new = 1 + below(random, below(random, 3) ? 40 : 4),
+		.n_tail = below(random, 3) ? 0 : below(random, 100),
 		.use = below(random, 6) ? ATLAS_PREFIX_BOTH : below(random, 4), .as_needed = below(random, 3) > 0,
 		.has_repetition = below(random, 3) == 0};
 	for (int i = 0; i < a->n; i++)
@@ -513,6 +515,18 @@ static void one_is_read_for_all_that_come_at_once(void **state)
 		assert_int_equal(atlas_step(s, events, SLOTS * MOST_TOKENS, &n), ATLAS_OK);
 	for (int i = 0; i < SLOTS; i++)
 		assert_int_equal(atlas_reused_tokens(s, slots[i]), i ? 40 : 0);
+	int32_t tokens[45]; /* what a request would find now: whole cells, never all of it, and of its salt alone */
+	for (int k = 0; k < 45; k++)
+		tokens[k] = k < 44 ? 3 + k % 5 : 99;
+	AtlasRequest r = {.struct_size = sizeof r, .tokens = tokens, .n_tokens = 45};
+	assert_int_equal(atlas_kept_tokens(s, &r), 40);
+	r.n_tokens = 40;
+	assert_int_equal(atlas_kept_tokens(s, &r), 32);
+	r.cache_salt = "another";
+	assert_int_equal(atlas_kept_tokens(s, &r), 0);
+	r.cache_salt = NULL;
+	r.prefix_use = ATLAS_PREFIX_WRITE;
+	assert_int_equal(atlas_kept_tokens(s, &r), 0);
 	atlas_session_info(s, &info);
 	assert_true(info.prefix_hits == 40 * (SLOTS - 1) && info.prefix_queries == 45 * SLOTS + 15);
 	atlas_session_close(s);
@@ -538,10 +552,12 @@ static void states_are_kept_where_prompts_part(void **state)
 	const struct { int same, n, other, reused, used; } rows[] = {
 		{60, 60, 2, 0, 1},  /* kept at 56 */
 		{60, 60, 2, 56, 1}, /* there again */
-		{70, 70, 2, 56, 2}, /* a longer one, kept at 64 */
+		{70, 70, 2, 56, 1}, /* a longer one: 64 is less than four pages further */
+		{96, 96, 2, 56, 2}, /* and one that is kept at 88 */
 		{40, 50, 4, 0, 3},  /* parts at 40: kept there and at 48, which takes the place of the first one, at 56 */
-		{60, 60, 2, 40, 3}, /* so this begins at 40, and is kept at 56 again: in the place of that at 64 */
-		{40, 80, 5, 40, 3}, /* the third that begins like these */
+		{60, 60, 2, 40, 3}, /* so this begins at 40, and is kept nowhere */
+		{40, 80, 5, 40, 3}, /* the third that begins like these, kept at 72 in the place of that at 88 */
+		{96, 96, 2, 40, 3}, /* as this one shows, which is kept at 88 again */
 		{9, 40, 6, 0, 3},   /* too few pages for a snapshot at 8; one at 32 */
 		{31, 31, 2, 0, 3},  /* no whole prompt, and no place below 32 is kept */
 	};
@@ -610,7 +626,8 @@ static void take(Made *m, const AtlasEvent *e)
 static AtlasStatus start_text(AtlasSession *s, const Text *t, bool is_alone, int *slot)
 {
 	const AtlasRequest r = {.struct_size = sizeof r, .tokens = t->prompt, .n_tokens = t->n, .sampling = &t->sampling,
-		.max_new = t->max_new, .pages_as_needed = 1, .prefix_use = is_alone ? ATLAS_PREFIX_NONE : ATLAS_PREFIX_BOTH};
+		.max_new = t->max_new, .pages_as_needed = 1, .prefix_use = is_alone ? ATLAS_PREFIX_NONE : ATLAS_PREFIX_BOTH,
+		.n_tail = t->n % 9};
 	return atlas_request_start(s, &r, slot);
 }
 

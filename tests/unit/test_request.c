@@ -55,6 +55,7 @@ static void members_that_make_no_sense(void **state)
 		BAD(top_logprobs, -1, ATLAS_ARGUMENT, "top_logprobs = -1: 0 to 20 expected"),
 		BAD(steps_ahead, -1, ATLAS_ARGUMENT, "steps_ahead = -1: 0 or more expected"),
 		BAD(pages_as_needed, 2, ATLAS_ARGUMENT, "pages_as_needed = 2: 0 to 1 expected"),
+		BAD(n_tail, -1, ATLAS_ARGUMENT, "n_tail = -1: 0 or more expected"),
 		BAD(sampling, &unset, ATLAS_ARGUMENT, "sampling.struct_size is not set"),
 		BAD_BASE(tokens, 0, 3, ATLAS_CONTEXT, "0 tokens: at least one is needed"),
 		BAD_BASE(tokens, INT32_MAX, 3, ATLAS_CONTEXT, "2147483647 tokens: the context holds 128"),

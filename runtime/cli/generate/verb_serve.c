@@ -14,16 +14,24 @@
 
 typedef struct Opening { const Args *args; const AtlasPlan *plan; AtlasDevice *started; } Opening;
 
-/* Rows of mixed steps by default: those of the largest bucket that takes at most GAP_US by the ledger. */
-static int rows_of_mixed(const AtlasPlan *plan, const char *target)
+/* Rows of steps of prompts by default: those of the largest bucket that takes at most GAP_US by the ledger. Where answers
+ * have no rows in it, that takes at most half as long again as the smallest of at least LEAST rows: with experts, of
+ * which a few rows read as many as a lot of them, that is a larger one. */
+static int default_rows(const AtlasPlan *plan, const char *target, bool mixed)
 {
 	enum { GAP_US = 20000, LEAST = 128 };
 	const Artifact *a = &plan->artifact;
-	int rows = LEAST;
-	for (int t = 0; t < a->n_targets; t++)
-		for (int i = 0; strcmp(a->targets[t].target, target) == 0 && i < a->targets[t].n_phases; i++) {
+	int rows = LEAST, t = 0;
+	double most = mixed ? GAP_US : INFINITY;
+	while (t < a->n_targets && strcmp(a->targets[t].target, target) != 0)
+		t++;
+	for (int pass = mixed; pass < 2 && t < a->n_targets; pass++)
+		for (int i = 0; i < a->targets[t].n_phases; i++) {
 			const Phase *p = &a->targets[t].phases[i];
-			if (p->kind == PREFILL && p->rows > rows && audit_expected_us(a->ledger[t], p) <= GAP_US)
+			const double us = p->kind == PREFILL && p->rows >= LEAST ? audit_expected_us(a->ledger[t], p) : INFINITY;
+			if (pass == 0 && 1.5 * us < most)
+				most = 1.5 * us;
+			else if (pass == 1 && us <= most && p->rows > rows)
 				rows = p->rows;
 		}
 	return rows;
@@ -39,8 +47,7 @@ static int open_session(void *ctx, AtlasSession **session)
 	if (code || args.max_gap > 0)
 		return code;
 	atlas_session_info(*session, &info);
-	if (info.mixed)
-		session_max_gap(*session, rows_of_mixed(o->plan, info.target), SERVE_GAP_EACH);
+	session_max_gap(*session, default_rows(o->plan, info.target, info.mixed), SERVE_GAP_EACH);
 	return 0;
 }
 

@@ -162,14 +162,15 @@
 	function show_steps(then, now) {
 		const rows = [];
 		for (const [name, n] of now.values) {
-			const found = name.match(/^step_seconds_count\{(phase="(\w+)",bucket="(\d+)")\}$/);
+			const found = name.match(/^step_seconds_count\{(phase="(\w+)",bucket="([\dx]+)")\}$/);
 			if (!found || !n) continue;
 			const sum = 'step_seconds_sum{' + found[1] + '}', fresh = n - get(then, name);
 			const mean = fresh ? (get(now, sum) - get(then, sum)) / fresh : get(now, sum) / n;
 			const expected = get(now, 'step_expected_seconds{' + found[1] + '}');
-			const makes = expected > 0 && found[2] !== 'prefill';
+			const makes = expected > 0 && (found[2] === 'decode' || found[2] === 'verify');
+			const most = found[3].split('x').reduce((product, n) => product * n, 1); // "4x3": slots, rows of each
 			rows.push([found[2], found[3], n.toLocaleString('en'), time(mean), expected > 0 ? time(expected) : '-',
-				expected > 0 ? bar(expected / mean) : '-', makes ? number(found[3] / expected, 0) : '-']);
+				expected > 0 ? bar(expected / mean) : '-', makes ? number(most / expected, 0) : '-']);
 		}
 		const heads = at('steps').tHead.rows[0].cells;
 		at('steps').tBodies[0].replaceChildren(...rows.map(cells => {
@@ -266,7 +267,20 @@
 		item.append(who, body, note);
 		at('talk').append(item);
 		at('talk').scrollTop = at('talk').scrollHeight;
-		return {item, body, note};
+		return {item, body, note, thought: null};
+	}
+
+	// Reasoning is open until the answer begins.
+	function show_reasoning(shown, text) {
+		if (!shown.thought) {
+			shown.thought = document.createElement('details');
+			shown.thought.open = true;
+			shown.thought.append(document.createElement('summary'), document.createElement('div'));
+			shown.thought.firstChild.textContent = 'Reasoning';
+			shown.thought.lastChild.className = 'text dim';
+			shown.body.before(shown.thought);
+		}
+		shown.thought.lastChild.textContent = text;
 	}
 
 	// Events of a stream: the text of each `data:` line.
@@ -293,7 +307,7 @@
 		return Object.assign(body, {messages: (system ? [{role: 'system', content: system}] : []).concat(messages)});
 	}
 
-	// Fills the message; its text so far is in `made`, also if this ends by an exception.
+	// Fills the message; what came so far is in `made`, also if this ends by an exception.
 	async function stream_into(shown, text, made, signal) {
 		const began = performance.now();
 		const path = plan.has_chat_template ? '/v1/chat/completions' : '/v1/completions';
@@ -306,11 +320,15 @@
 			const choice = event.choices[0];
 			if (!choice) continue;
 			const piece = (choice.delta ? choice.delta.content : choice.text) || '';
+			const thought = (choice.delta ? choice.delta.reasoning_content : '') || '';
 			finish = choice.finish_reason || finish;
-			if (piece ? !first : false) first = performance.now();
+			if (piece || thought ? !first : false) first = performance.now();
+			if (piece && !made.text && shown.thought) shown.thought.open = false;
 			made.text += piece;
+			made.reasoning += thought;
 			const is_at_end = at('talk').scrollHeight - at('talk').scrollTop - at('talk').clientHeight < 40;
 			shown.body.textContent = made.text;
+			if (thought) show_reasoning(shown, made.reasoning);
 			if (is_at_end) at('talk').scrollTop = at('talk').scrollHeight;
 		}
 		if (finish === null) throw new Refused(0, 'the stream was cut');
@@ -320,7 +338,7 @@
 	}
 
 	async function send() {
-		const text = at('text').value, made = {text: ''};
+		const text = at('text').value, made = {text: '', reasoning: ''};
 		if (running || !plan || !text.trim()) return;
 		running = new AbortController();
 		show_buttons();
@@ -336,8 +354,9 @@
 			shown.note.className = is_stopped ? '' : 'bad';
 			if (!is_stopped) shown.note.setAttribute('role', 'alert');
 		}
-		if (made.text) {
-			messages.push({role: 'assistant', content: made.text});
+		if (made.text || made.reasoning) {
+			messages.push(Object.assign({role: 'assistant', content: made.text},
+				made.reasoning ? {reasoning_content: made.reasoning} : {}));
 		} else if (shown.note.className === 'bad') { // nothing was answered: the text may be sent again
 			messages.pop();
 			asked.item.classList.add('dim');
