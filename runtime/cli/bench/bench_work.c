@@ -39,7 +39,7 @@ static double position_bytes(const Buf *kv)
 	return kv ? (double)kv->bytes / (double)(kv->shape[0] * kv->shape[3]) : 0;
 }
 
-/* What a window leaves of `use`, whose rows of a sequence stand one behind the other. */
+/* What a window leaves of `use`. Rows of a sequence are consecutive. */
 static void look_through(StepUse *use, double window)
 {
 	const double rows = use->rows / use->sequences, first = use->positions / use->rows - (rows - 1) / 2;
