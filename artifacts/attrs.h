@@ -13,6 +13,7 @@ ATTR(ROTATE, rotate, int, "rope multiplies heads by the Hadamard matrix as well 
 ATTR(NORM_ONE, norm_one, int, "rmsnorm multiplies by w (0) or by 1 + w (1)")
 ATTR(EPS, eps, float, "added to the mean square inside rmsnorm's root")
 ATTR(SCALE, scale, float, "factor on q.k before the softmax, from head_dim before any absorption")
+ATTR(WINDOW, window, int, "positions that a row of attention sees, its own the last of them; 0 = all up to its own")
 ATTR(ROPE_FACTOR, rope_factor, float, "factor on cos and sin (yarn's attention factor; 1 otherwise)")
 ATTR(CAP, cap, float, "bound of soft_cap's results, above 0")
 ATTR(BLOCK_N, block_n, int, "rows of a weight that share a block scale; 0 = none")

@@ -142,8 +142,8 @@ OP(rope, OP_GRAPH, "HDIM ROTARY ROTATE ROPE_FACTOR",
 OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
 	STEP, IN(floats, k, "ROWS, NKV * HDIM"), IN(floats, v, "ROWS, NKV * HDIM"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
-OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE",
-	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot",
+OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW",
+	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW or all",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
 OP(add, OP_GRAPH, "", "z = x + y", IN(floats, x, "ROWS, N"), IN(floats, y, "ROWS, N"), OUT(floats, z, "ROWS, N"))
@@ -295,10 +295,10 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS N
 	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
 	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, OUT(floats, q, "ROWS, NH * HDIM"))
-OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE", "attention, of rows in use, without segments",
+OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
 	"their maxima, and how many blocks are done, which is 0 before and after",
@@ -307,7 +307,7 @@ OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FA
 	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
 	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
+OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
 	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),

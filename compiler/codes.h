@@ -61,9 +61,7 @@ CODE(A0209, EXIT_BAD_INPUT, "wrong rope parameters",
 CODE(A0210, EXIT_BAD_INPUT, "wrong special token",
 	"The id of a special token is outside the vocabulary, or there are too few or too many of them.",
 	"Correct the id in config.json or generation_config.json, or list the stop tokens in MODEL.toml.")
-CODE(A0211, EXIT_BAD_INPUT, "context beyond the attention window",
-	"Attention windows are not implemented: the context must not be longer than the window of any layer.",
-	"Set runtime.max_context to the window or less.")
+/* A0211 was for contexts beyond a window of attention, before there were windows. */
 CODE(A0212, EXIT_OK, "states in bf16",
 	"The checkpoint asks for states of Gated DeltaNet in bf16, which are rounded at each step.",
 	"Nothing, if you want that; state.dtype in MODEL.toml overrides it with f32 or bf16.")

@@ -41,7 +41,7 @@ rooms='26870 compiler
 12560 artifacts
 3240 runtime/cpu
 6130 runtime/text
-11480 runtime/cli
+11486 runtime/cli
 1460 runtime/cli/page
 4870 runtime/grammar
 10205 runtime/serve'

@@ -1,8 +1,7 @@
 /* check_model.c - what must hold between the files once each of them has been read, and the print of it all.
  *
- * The invariants of Model (ir.h) are the readers' promise, so breaking one is a bug. Three things can only be seen
- * here, with all files read, and are the user's: a context longer than the attention window, an ignored tensor
- * that does not exist, a model that never ends.
+ * The invariants of Model (ir.h) are the readers' promise, so breaking one is a bug. Two things can only be seen here,
+ * with all files read, and are the user's: an ignored tensor that does not exist, a model that never ends.
  */
 #include "artifacts/closest.h"
 #include "compiler/read/config_keys.h"
@@ -61,40 +60,6 @@ static void check_tensors(const Model *m)
 	}
 }
 
-/* "layer 3 attends", "layers 0-2, 4-7 attend": those with a window below the context. */
-static const char *windowed_text(Arena *a, const Config *cf, int context)
-{
-	const char *text = "";
-	int n = 0;
-	for (int l = 0, end; l < cf->n_layers; l = end) {
-		const int window = cf->layers[l].window;
-		for (end = l + 1; end < cf->n_layers && cf->layers[end].window == window;)
-			end++;
-		if (!window || window >= context)
-			continue;
-		n += end - l;
-		text = arena_printf(a, end - l > 1 ? "%s%s%d-%d" : "%s%s%d", text, *text ? ", " : "", l, end - 1);
-	}
-	return arena_printf(a, n == 1 ? "layer %s attends" : "layers %s attend", text);
-}
-
-static void check_window(Compile *c)
-{
-	const Config *cf = &c->model.config;
-	const Options *o = &c->model.options;
-	int window = o->max_context; /* the smallest */
-	for (int l = 0; l < cf->n_layers; l++)
-		window = cf->layers[l].window && cf->layers[l].window < window ? cf->layers[l].window : window;
-	if (window == o->max_context)
-		return;
-	const char *name = key_of_reader(cf->family, READER_WINDOW)->name;
-	fail_at(&c->diags, A0211, config_place(cf, name),
-		"%s: %s to a window of this many tokens only, and windows are not implemented; "
-		"runtime.max_context = %d (%s:%d) must be at most %d, so that the window has no effect",
-		config_said(&c->arena, cf, name), windowed_text(&c->arena, cf, o->max_context), o->max_context,
-		o->at_max_context.file, o->at_max_context.line, window);
-}
-
 static void check_ignored(Compile *c)
 {
 	const Model *m = &c->model;
@@ -120,7 +85,6 @@ void check_model(Compile *c)
 	const Config *cf = &c->model.config;
 	check_config(cf);
 	check_tensors(&c->model);
-	check_window(c);
 	check_ids(c);
 	if (!c->cmd.random_weights) /* which brings no tensors at all */
 		check_ignored(c);

@@ -135,9 +135,8 @@ static void read_draft_layers(Reading *r)
 
 /* Windows -------------------------------------------------------------------------------------------------
  *
- * Only full attention is implemented. A window matters only to rows further than it from the start, so it is
- * kept, and check_model refuses a context that is longer. The keys that a family lists say how its class decides: a
- * class without use_sliding_window means its number; one without max_window_layers means it for every layer. */
+ * The keys that a family lists say how its class decides: a class without use_sliding_window means its number; one
+ * without max_window_layers means it for every layer. */
 
 /* layer_types, where the class reads it: is_windowed [n_layers] by it. False where the file does not list them. */
 static bool read_layer_types(Reading *r, bool *is_windowed)

@@ -160,6 +160,7 @@ static Decoder d_layer(Compile *c, const Decoder *model, int l)
 	d.attrs = (Attrs){.head_dim = s.head_dim, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .page = c->graph.page,
 		.rotary_dim = rope ? rope->rotary_dim : 0, .rope_factor = rope ? (float)rope_factor(rope) : 1,
 		.rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one, .scale = (float)(1 / sqrt(s.head_dim)),
+		.window = s.window < c->graph.max_context ? s.window : 0, /* as long as the context it hides nothing */
 		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
 		.n_k_heads = s.n_k_heads, .n_v_heads = s.n_v_heads, .k_dim = s.k_dim, .v_dim = s.v_dim, .n_taps = s.n_taps};
 	return d;

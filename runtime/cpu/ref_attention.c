@@ -1,7 +1,7 @@
 /* ref_attention.c - paged keys and values, and attention over them.
  *
  * Position p of slot s is in page page_table[s, p / PAGE], line p % PAGE. A row sees the
- * positions up to its own.
+ * positions up to its own, with WINDOW the last WINDOW of them.
  *
  * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each is kept as the number that it
  * is worth, in f32 like everything else: what is written has been through the format, what is read is multiplied by its
@@ -71,22 +71,22 @@ void ref_kv_write(const RefCall *c)
 	}
 }
 
-/* Positions 0..end-1 of a slot under one query head: in `sums` the values weighted by exp(score - largest score);
+/* Positions begin..end-1 of a slot under one query head: in `sums` the values weighted by exp(score - largest score);
  * the weights' sum is returned. */
-static double attend(const RefCall *c, const float *q, int slot, int h, int64_t end, double *sums)
+static double attend(const RefCall *c, const float *q, int slot, int h, int64_t begin, int64_t end, double *sums)
 {
 	int hdim = c->attrs.head_dim, kv_head = h / (c->attrs.n_heads / c->attrs.n_kv_heads);
 	double *scores = sums + hdim, max = -INFINITY, sum = 0;
 	float *room = (float *)(scores + ref_dim(c, "page_table", 1) * c->attrs.page);
 
-	for (int64_t p = 0; p < end; p++) {
+	for (int64_t p = begin; p < end; p++) {
 		Line k = line_of(c, 0, slot, p, kv_head);
 		scores[p] = (double)c->attrs.scale * ref_dot(q, read_line(&k, hdim, room), hdim);
 		max = fmax(max, scores[p]);
 	}
 	for (int d = 0; d < hdim; d++)
 		sums[d] = 0;
-	for (int64_t p = 0; p < end; p++) {
+	for (int64_t p = begin; p < end; p++) {
 		Line line = line_of(c, 1, slot, p, kv_head);
 		const float *v = read_line(&line, hdim, room);
 		double weight = exp(scores[p] - max);
@@ -101,6 +101,7 @@ void ref_attention(const RefCall *c)
 {
 	int64_t rows = ref_dim(c, "q", 0);
 	int n_heads = c->attrs.n_heads, hdim = c->attrs.head_dim, parts = c->parts ? c->parts : 1;
+	const int window = c->attrs.window;
 	/* one head's sums, scores of all positions of a slot, one key or value */
 	double *sums = ref_take(c, sizeof(double) * (size_t)(hdim + ref_dim(c, "page_table", 1) * c->attrs.page) +
 		sizeof(float) * (size_t)hdim);
@@ -113,8 +114,8 @@ void ref_attention(const RefCall *c)
 			memset(o, 0, (size_t)hdim * sizeof *o);
 			if (slot < 0)
 				continue;
-			int64_t end = ref_ints(c, "row_pos")[t] + 1;
-			double sum = attend(c, ref_floats(c, "q") + at, slot, h, end, sums);
+			int64_t end = ref_ints(c, "row_pos")[t] + 1, begin = window && window < end ? end - window : 0;
+			double sum = attend(c, ref_floats(c, "q") + at, slot, h, begin, end, sums);
 			for (int d = 0; d < hdim; d++)
 				o[d] = (float)(sums[d] / sum);
 		}

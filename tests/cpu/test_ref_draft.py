@@ -223,8 +223,8 @@ def test_delta_verify_step(ref, apart, from_version, state_dtype):  # noqa: F811
     assert not got["readers"].any()
 
 
-@pytest.mark.parametrize("gated, rotate", [(0, 0), (1, 0), (0, 1), (1, 1)])
-def test_attention_verify(ref, gated, rotate):  # noqa: F811
+@pytest.mark.parametrize("gated, rotate, window", [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 2), (1, 1, 5)])
+def test_attention_verify(ref, gated, rotate, window):  # noqa: F811
     """Row after row what attention_step does. Slot 0 has ended, and its length means nothing; the last row of slot 1 is
     cut off by the step."""
     g, nh, nkv, hdim, page = rng(6), 4, 2, 16, 4
@@ -235,6 +235,7 @@ def test_attention_verify(ref, gated, rotate):  # noqa: F811
         "GATED": gated,
         "PAGE": page,
         "SCALE": 0.3,
+        "WINDOW": window,
         "ROTARY": 12,
         "ROTATE": rotate,
         "ROPE_FACTOR": 1.1,

@@ -153,8 +153,9 @@ class Paged:
         return flat[:, :n].astype(np.float64)
 
 
-def np_attention(q, paged, slot, pos, nh, nkv, scale):
+def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0):
     k, v = paged.rows(slot, pos + 1)
+    k, v = k[-window:], v[-window:]  # 0: all
     q = q.astype(np.float64).reshape(nh, -1)
     k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
     s = np.einsum("hd,phd->hp", q, k) * np.float64(np.float32(scale))
@@ -392,14 +393,15 @@ def test_kv_write(ref, nh, nkv, page, hdim):
 
 @pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
 @pytest.mark.parametrize("parts", [1, 3])
-def test_attention(ref, nh, nkv, page, hdim, parts):
+@pytest.mark.parametrize("window", [0, 1, 3, 8, 100])
+def test_attention(ref, nh, nkv, page, hdim, parts, window):
     g = rng(nh)
     paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
     slot, pos = rows_of_slots(page)
     q = normal(g, 5, nh * hdim) * 4
     got = ref(
         "attention",
-        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale},
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window},
         parts=parts,
         step=STEP,
         q=q,
@@ -410,12 +412,14 @@ def test_attention(ref, nh, nkv, page, hdim, parts):
         o=blank(5, nh * hdim),
     )["o"]
     for t in (0, 1, 3):
-        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
+        want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window)
+        close(got[t].reshape(nh, hdim), want, 1e-6)
     assert not got[2].any() and not got[4].any()
 
 
 @pytest.mark.parametrize("nh, nkv, hdim, page", [(4, 2, 8, 4), (6, 1, 16, 2)])
-def test_attention_rows(ref, nh, nkv, hdim, page):
+@pytest.mark.parametrize("window", [0, 5])
+def test_attention_rows(ref, nh, nkv, hdim, page, window):
     """attention, of rows that belong to no segment."""
     g = rng(nh)
     paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
@@ -423,7 +427,7 @@ def test_attention_rows(ref, nh, nkv, hdim, page):
     q = normal(g, 5, nh * hdim) * 4
     got = ref(
         "attention_rows",
-        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale},
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window},
         step=STEP,
         q=q,
         kv=paged.kv,
@@ -433,7 +437,8 @@ def test_attention_rows(ref, nh, nkv, hdim, page):
         o=blank(5, nh * hdim),
     )["o"]
     for t in (0, 1, 3):
-        close(got[t].reshape(nh, hdim), np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale), 1e-6)
+        want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window)
+        close(got[t].reshape(nh, hdim), want, 1e-6)
     assert not got[2].any() and not got[4].any()
 
 
@@ -1280,13 +1285,14 @@ def test_fused_rotation(ref, is_narrow):
 
 
 @pytest.mark.parametrize("norms", [False, True])
-def test_attention_step(ref, norms):
+@pytest.mark.parametrize("window", [0, 1, 4])
+def test_attention_step(ref, norms, window):
     attrs, operands, paged, q, kv = heads_of_step(norms)
     nh, nkv = attrs["NH"], attrs["NKV"]
     part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
     got = ref(
         "attention_step",
-        {**attrs, "SCALE": 0.3},
+        {**attrs, "SCALE": 0.3, "WINDOW": window},
         **from_slots(operands, attrs["PAGE"]),
         part=part,
         part_ml=ml,
@@ -1296,7 +1302,7 @@ def test_attention_step(ref, norms):
     close(got["kv"], kv, 1e-6)
     paged.kv = kv
     for t in (0, 1, 3):
-        want = np_attention(q[t], paged, operands["row_slot"][t], operands["row_pos"][t], nh, nkv, 0.3)
+        want = np_attention(q[t], paged, operands["row_slot"][t], operands["row_pos"][t], nh, nkv, 0.3, window)
         close(got["o"][t].reshape(nh, -1), want, 2e-6)
     assert not got["o"][2].any() and not got["o"][4].any()
     assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)

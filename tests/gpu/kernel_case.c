@@ -30,6 +30,7 @@ static const Pool pools[] = {
 	{"STOPS", 3, {1, 2, 5}},
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
+	{"WINDOW", 8, {0, 0, 0, 1, 7, 33, 128, 1000}},
 	{"GATED", 2, {0, 1}},
 	{"ROTATE", 2, {0, 1}},
 	{"NK", 5, {1, 2, 3, 4, 16}},
@@ -214,6 +215,9 @@ static double draw_float(Case *c, const char *name)
 	return one_in(&c->random, 2) || c->attrs.scale * sqrtf((float)case_value(c, "HDIM", 64)) > 1.1f ? 1 : 1.3466f;
 }
 
+/* Attributes that are 0 where a list of constants does not name them. */
+static bool is_off(const char *name) { return strcmp(name, "ROTATE") == 0 || strcmp(name, "WINDOW") == 0; }
+
 /* All constants once: free ones, then those that depend on them. */
 static void draw_constants(Case *c, const char *fixed)
 {
@@ -239,7 +243,7 @@ static void draw_constants(Case *c, const char *fixed)
 				continue;
 			}
 			if (!fixed_value(fixed, name, &value))
-				value = depends ? derived(c, name) : fixed && strcmp(name, "ROTATE") == 0 ? 0 : draw(c, name);
+				value = depends ? derived(c, name) : fixed && is_off(name) ? 0 : draw(c, name);
 			set(c, name, value);
 			if (i >= t->n_dims)
 				set_attr(c, name, (double)value);

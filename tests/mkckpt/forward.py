@@ -119,7 +119,17 @@ def norm_of(c, x, weight):
     return rms_norm(x, weight + np.float32(1) if is_hybrid(c) else weight, c["rms_norm_eps"])
 
 
-def attention(c, w, prefix, x, cos, sin):
+def window_of(c, layer):
+    """Positions that a row of the layer sees, itself included; None: all before it. As the classes of transformers say
+    it: `layer_types` where there is one, else all layers of mistral, and of qwen those from max_window_layers on."""
+    if not c.get("sliding_window") or not c.get("use_sliding_window", True):
+        return None
+    types = c.get("layer_types")
+    windowed = types[layer] == "sliding_attention" if types else layer >= c.get("max_window_layers", 0)
+    return c["sliding_window"] if windowed else None
+
+
+def attention(c, w, prefix, x, cos, sin, window=None):
     """Causal grouped-query attention; x [T, hidden] -> [T, hidden]."""
     t, nh, nkv, d = x.shape[0], c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
 
@@ -141,8 +151,8 @@ def attention(c, w, prefix, x, cos, sin):
     score = np.einsum("thd,shd->hts", q, k) * np.float32(d**-0.5)
     position = np.arange(t)
     hidden = position[None, :] > position[:, None]
-    if c.get("sliding_window") and c.get("use_sliding_window", True):
-        hidden |= position[:, None] - position[None, :] >= c["sliding_window"]
+    if window:
+        hidden |= position[:, None] - position[None, :] >= window
     score = np.where(hidden[None], np.float32(-np.inf), score)
     p = np.exp(score - score.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
@@ -250,7 +260,7 @@ def forward(c, w, ids):
         if f"{p}linear_attn.A_log" in w:
             x = x + delta_net(c, w, p + "linear_attn.", h)
         else:
-            x = x + attention(c, w, p + "self_attn.", h, cos, sin)
+            x = x + attention(c, w, p + "self_attn.", h, cos, sin, window_of(c, layer))
         h = norm_of(c, x, w[p + "post_attention_layernorm.weight"])
         x = x + (experts(c, w, p + "mlp.", h) if f"{p}mlp.gate.weight" in w else mlp(w, p + "mlp.", h))
         states.append(x)

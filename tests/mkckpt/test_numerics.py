@@ -17,7 +17,8 @@ RECIPES = mkckpt.recipes()
 NAMES = [
     "rope-new-keys", "rope-type-spelled-twice", "yarn-truncate-off", "yarn-attention-factor", "yarn-mscale",
     "mixed-dtypes", "f32-marked-bf16", "all-biases", "zero-bias", "reversed-order", "shards-seven",
-    "nested-old-keys", "prefix-vision", "kv-heads-absent", "five-on-one", "odd-intermediate", "hd128",
+    "nested-old-keys", "prefix-vision", "kv-heads-absent", "five-on-one", "odd-intermediate", "hd128", "window-set",
+    "window-of-one", "window-used",
 ]  # fmt: skip
 
 

@@ -201,52 +201,33 @@ def test_accepted_without_a_word(compiled, fixture, changes):
 # Windows ---------------------------------------------------------------------------------------------------
 
 WINDOWS = [
-    (
-        "qwen3_moe",
-        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
-        "sliding_window",
-        "sliding_window = 8: layers 0-1 attend to a window of this many tokens only",
-        8,
-    ),
-    (
-        "qwen3",
-        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0, "num_hidden_layers": 1},
-        "sliding_window",
-        "sliding_window = 8: layer 0 attends to a window of this many tokens only",
-        8,
-    ),
+    ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}, [8, 8]),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, [8, 8]),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, [0, 8]),
     (
         "qwen2",
         {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
-        "sliding_window",
-        "sliding_window = 8: layer 1 attends to a window of this many tokens only",
-        8,
+        [0, 8],
     ),
-    (
-        "mistral",
-        {"sliding_window": ABSENT, "max_position_embeddings": 8192},
-        None,
-        "sliding_window = 4096, the default of mistral: layers 0-1 attend to a window of this many tokens only",
-        4096,
-    ),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 512}, [0, 0]),
+    ("qwen2", {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 0}, [0, 0]),
+    ("mistral", {"sliding_window": 511}, [511, 511]),
+    ("mistral", {"sliding_window": 512}, [0, 0]),
+    ("mistral", {"sliding_window": None}, [0, 0]),
+    ("mistral", {"sliding_window": ABSENT, "max_position_embeddings": 8192}, [4096, 4096]),
 ]
 
 
-@pytest.mark.parametrize(("fixture", "changes", "key", "said", "most"), WINDOWS)
-def test_windows_are_refused_by_layer(compiled, tmp_path, fixture, changes, key, said, most):
-    context = 4097 if most == 4096 else 512
-    code, lines = compiled(fixture, changes, f"[runtime]\nmax_context = {context}\nslots = 1\n", "--dry-run")
-    line = line_of(tmp_path / "m", key) if key else 1
-    assert code == 4
-    rest = (f"{said}, and windows are not implemented; runtime.max_context = {context} (m/MODEL.toml:2) must be at most "
-            f"{most}, so that the window has no effect")  # fmt: skip
-    assert any(re.fullmatch(rf"m/config\.json:{line}:\d+: error\[A0211\]: {re.escape(rest)}", x) for x in lines), lines
-
-
-def test_a_window_as_long_as_the_context_never_matters(compiled):
-    changes = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
-    code, lines = compiled("qwen3_moe", changes, "[runtime]\nmax_context = 8\n", "--dry-run")
+@pytest.mark.parametrize(("fixture", "changes", "windows"), WINDOWS)
+def test_windows_by_layer(compiled, fixture, changes, windows):
+    """What attention of each layer has; a window as long as the context hides nothing, and is none."""
+    context = changes.get("max_position_embeddings", 512)
+    toml = f"[runtime]\nmax_context = {context}\nslots = 1\n"
+    code, lines = compiled(fixture, changes, toml, "--dry-run", "--stop-after=build-graph", "-d", "g")
     assert code == 0, lines
+    ops = [line for line in compiled.stdout.splitlines() if re.match(r"op +\d+ +attention ", line)]
+    found = [int(m.group(1)) if (m := re.search(r"window=(\d+)", line)) else 0 for line in ops]
+    assert found == windows
 
 
 # One value that the tensors contradict ------------------------------------------------------------------------

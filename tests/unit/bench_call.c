@@ -69,7 +69,8 @@ void bench_call_work(const AtlasPlan *plan, int phase, int launch, int rows, int
 	double experts, double *bytes, double *flops)
 {
 	const Phase *p = &plan->artifact.targets[0].phases[phase];
-	Work w = launch_work(p, &p->launches[launch], &(StepUse){rows, outs, positions, history, experts});
+	Work w = launch_work(p, &p->launches[launch], &(StepUse){rows, outs, positions, history, experts,
+		p->kind == PREFILL ? 1 : rows});
 	*bytes = w.bytes;
 	*flops = w.flops;
 }

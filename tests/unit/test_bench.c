@@ -259,6 +259,39 @@ static void attention_reads_what_was_there(void **state)
 	assert_float_equal(flops, 4 * 256 * 300, 1e-6);
 	bench_call_work(r.plan, at, i, 3, 3, 30, 30, 0, &bytes, &flops);
 	assert_float_equal(bytes, 30 * 512 + rest, 1e-6);
+	p->launches[i].flops = 4 * 256 * 4 * 50; /* a contract by which a row sees 50 positions */
+	bench_call_work(r.plan, at, i, 3, 3, 3 * 49, 3 * 49, 0, &bytes, &flops);
+	assert_float_equal(flops, 4 * 256 * 3 * 49, 1e-6);
+	bench_call_work(r.plan, at, i, 3, 3, 300, 300, 0, &bytes, &flops);
+	assert_float_equal(bytes, 150 * 512 + rest, 1e-6);
+	assert_float_equal(flops, 4 * 256 * 150, 1e-6);
+	atlas_plan_close(r.plan);
+	free_made(&r.made);
+}
+
+/* Rows of a prompt that see at most 10 positions: what each sees is added up here, row by row. */
+static void windows_bound_what_prompts_read(void **state)
+{
+	double bytes, flops;
+	Rig r;
+	(void)state;
+	rig_plan(&r);
+	const TargetPlan *t = r.plan->artifact.targets;
+	int at = index_of(t, PREFILL, 32);
+	const Phase *p = &t->phases[at];
+	int i = launch_with(p, "kv", "o");
+	double rest = operand_bytes(p, &p->launches[i], "kv");
+	p->launches[i].flops = 4 * 256 * 32 * 10;
+	for (int before = 0; before < 14; before++) {
+		int all = 0, seen = 0, read = before + 8 < 10 + 8 - 1 ? before + 8 : 10 + 8 - 1;
+		for (int row = before + 1; row <= before + 8; row++) {
+			all += row;
+			seen += row < 10 ? row : 10;
+		}
+		bench_call_work(r.plan, at, i, 8, 1, all, before + 8, 0, &bytes, &flops);
+		assert_float_equal(flops, 4.0 * 256 * seen, 1e-6);
+		assert_float_equal(bytes, read * 512 + rest, 1e-6);
+	}
 	atlas_plan_close(r.plan);
 	free_made(&r.made);
 }
@@ -297,6 +330,7 @@ int main(void)
 		cmocka_unit_test(the_session_goes_on_unchanged),
 		cmocka_unit_test(the_share_has_a_plot_of_its_own),
 		cmocka_unit_test(attention_reads_what_was_there),
+		cmocka_unit_test(windows_bound_what_prompts_read),
 		cmocka_unit_test(another_card_is_told),
 		cmocka_unit_test(other_launches_read_each_operand_once),
 	};

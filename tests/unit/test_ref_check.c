@@ -134,6 +134,9 @@ static void test_heads(void **state)
 	EXPECT(&c, "graph op 0 (attention): NH is not a multiple of NKV");
 	c.op.attrs.n_kv_heads = 0;
 	EXPECT(&c, "graph op 0 (attention): NKV is not positive");
+	c.op.attrs.n_kv_heads = 3;
+	c.op.attrs.window = -1;
+	EXPECT(&c, "graph op 0 (attention): WINDOW is negative");
 }
 
 /* A cache of codes and its scales. */

@@ -14,6 +14,12 @@ __device__ __forceinline__ float exp2_fast(float x)
 	return y;
 }
 
+// thread level: does a row that stands at position `last` not see position p? WINDOW_: how many it sees, 0 = all
+template <int WINDOW_> __device__ __forceinline__ bool is_hidden(int p, int last)
+{
+	return p > last || (WINDOW_ > 0 && p <= last - WINDOW_);
+}
+
 // The state of a warp's 16 * M_ rows of q.
 template <int HDIM_, int M_> struct Attention {
 	static_assert(HDIM_ % 16 == 0 && HDIM_ * M_ <= 256, "a head is a whole number of mma steps and fits the registers");
@@ -81,9 +87,9 @@ __device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t
 	}
 }
 
-// KEYS_ keys, the first at position p0; row i of m16 tile t sees positions up to last[t][i]. `masked` may be false when
-// all rows see all keys. k, v: addresses of the first key's row in its tile.
-template <int KEYS_, int HDIM_, int M_>
+// KEYS_ keys, the first at position p0; row i of m16 tile t sees positions up to last[t][i], of these the last WINDOW_
+// (0: all). `masked` may be false when all rows see all keys. k, v: addresses of the first key's row in its tile.
+template <int KEYS_, int WINDOW_, int HDIM_, int M_>
 __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_tile, int row0, u32 k, u32 v, int p0,
 	const int (&last)[M_][2], bool masked, float scale_log2)
 {
@@ -119,7 +125,7 @@ __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_ti
 			for (int j = 0; j < KEYS_ / 8; j++)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					if (column + j * 8 + i % 2 > last[t][i / 2])
+					if (is_hidden<WINDOW_>(column + j * 8 + i % 2, last[t][i / 2]))
 						p[t][j][i] = minus_infinity();
 	}
 #pragma unroll

@@ -47,16 +47,17 @@ template <int STAGES_ = stages> __device__ __forceinline__ u32 parity(int use) {
 #define TOGETHER
 #endif
 
-// A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on. Of its runs
-// this block has `steps`; is_shared says that others of the team have some too.
-struct Tile { int first, pairs, pair0, head, slot, pos, end, steps; bool is_shared; };
+// A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on. Its runs are
+// those from run0 on; of them this block has `steps`; is_shared says that others of the team have some too.
+struct Tile { int first, pairs, pair0, head, slot, pos, end, run0, steps; bool is_shared; };
+static_assert(TEAM == 1 || WINDOW == 0, "which block of a team has a run is counted from the start of a history");
 
 __device__ __forceinline__ int team_rank() { return TEAM == 1 ? 0 : int(blockIdx.x) % TEAM; }
 
 // the first position of the i-th of this block's runs, the last first
 __device__ __forceinline__ int run_start(const Tile &t, int i)
 {
-	return team_run<TEAM>(t.steps - 1 - i, team_rank()) * KEYS;
+	return (t.run0 + team_run<TEAM>(t.steps - 1 - i, team_rank())) * KEYS;
 }
 
 // The tiles of this block, one after another; every role walks them alike.
@@ -94,7 +95,8 @@ __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 		t.pos = a.row_pos[t.first];
 		t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
 		const int runs = ceil_div(t.end, KEYS);
-		t.steps = team_runs<TEAM>(runs, team_rank());
+		t.run0 = WINDOW > 0 ? max(t.pos + t.pair0 / per_kv + 1 - WINDOW, 0) / KEYS : 0; // where its first row's begin
+		t.steps = team_runs<TEAM>(runs - t.run0, team_rank());
 		t.is_shared = TEAM > 1 && runs > team_turn;
 	} while (t.slot < 0); // idle rows
 	return true;
@@ -142,15 +144,16 @@ __device__ __forceinline__ void fetch_queries(const Args &a, const Shared &share
 
 template <bool B_> struct Known { static constexpr bool value = B_; };
 
-// What this thread's two rows and its warpgroup see: positions below all_see are seen by every row. Rows past the
-// segment are computed like others, on zeros, and stored nowhere.
-struct View { int pair, last[2], all_see; };
+// What this thread's two rows and its warpgroup see: positions from all_from (where there is a window) to below all_see
+// are seen by every row. Rows past the segment are computed like others, on zeros, and stored nowhere.
+struct View { int pair, last[2], all_from, all_see; };
 
 __device__ __forceinline__ View view_of(const Tile &t, int group)
 {
 	const int first = t.pair0 + group * 64, pair = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 	auto position = [&](int at) { return at < t.pairs ? t.pos + at / per_kv : 1 << 30; };
-	return { pair, { position(pair), position(pair + 8) }, position(first) + 1 };
+	return { pair, { position(pair), position(pair + 8) }, position(min(first + 63, t.pairs - 1)) + 1 - WINDOW,
+		position(first) + 1 };
 }
 
 __device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pair, const float (&sum)[2],
@@ -218,7 +221,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	wgmma_wait<0>();
 	hold(state.s);
 	release(shared.k_empty(use));
-	wide_mask(state, run_start(t, 0), view.last);
+	wide_mask<WINDOW>(state, run_start(t, 0), view.last);
 	wide_softmax(state, scale_log2);
 	wide_round(state);
 	barrier_wait(shared.v_full(use), parity(use));
@@ -237,7 +240,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 		hold(state.s);
 		release(shared.k_empty(now));
 		if constexpr (decltype(masked)::value)
-			wide_mask(state, run_start(t, i), view.last);
+			wide_mask<WINDOW>(state, run_start(t, i), view.last);
 		wide_softmax(state, scale_log2);
 		hold(state.s);
 		barrier_wait(shared.v_full(now), parity(now));
@@ -253,8 +256,11 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 		int i = 1;
 		for (; i < t.steps && run_start(t, i) + KEYS > view.all_see; i++)
 			turn(i, Known<true> {}, shrink);
-		for (; i < t.steps; i++)
+		for (; i < t.steps && (WINDOW == 0 || run_start(t, i) >= view.all_from); i++)
 			turn(i, Known<false> {}, shrink);
+		if constexpr (WINDOW > 0)
+			for (; i < t.steps; i++)
+				turn(i, Known<true> {}, shrink);
 		release(shared.q_empty(group, q_use));
 		use += t.steps;
 		q_use++;

@@ -16,6 +16,7 @@ FORMULA(pairs_a_tile(), 64 * GROUPS)
 #include "attention/prompt_contract.cuh"
 REQUIRE(HDIM == 64 || HDIM == 96 || HDIM == 128 || HDIM == 256)
 REQUIRE(HDIM <= 128 || KEYS == 64)
+REQUIRE(TEAM == 1 || WINDOW == 0)
 REQUIRE(TEAM == 1 || (MAX_PAGES * PAGE > 4 * KEYS && row_tiles() * NKV * TEAM <= SMS))
 FORMULA(flow_blocks(), (row_tiles() + SEGS) * NKV)
 FORMULA(flow_bytes(), 1024 + (64 * GROUPS * (HDIM > 128 ? 1 : 2) + 4 * KEYS) * ceil_div(HDIM, 64) * 128 + 192)

@@ -36,6 +36,9 @@ constexpr int TEAM = 1;
 constexpr int SHARE = HDIM + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
 using H = Head<HDIM, ROTARY, ROTATE>;
 
+// The first chunk that a row at that position sees something of.
+__device__ __forceinline__ int first_chunk(int pos) { return WINDOW > 0 ? max(pos + 1 - WINDOW, 0) / CHUNK : 0; }
+
 // The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
 struct Runs { int n, chunks; };
 __device__ __forceinline__ Runs runs_of(int chunks)

@@ -1,5 +1,5 @@
-// what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, for
-//           the rows of the step's segments; other rows stay as they are
+// what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
+//           WINDOW the last WINDOW of these, for the rows of the step's segments; other rows stay as they are
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history and KEYS
 // measured  H100 SXM (mma.sync reaches 640 TFLOP/s there), causal work alone counted: 8192 rows, head dim 128 307
@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	}
 	const int last_pair = min(pair0 + PAIRS, pairs) - 1;
 	const int end = a.row_pos[first + last_pair / GROUP] + 1, steps = ceil_div(end, KEYS);
+	const int begin = WINDOW > 0 ? max(a.row_pos[first + pair0 / GROUP] + 1 - WINDOW, 0) / KEYS : 0; // step
 	using Tiles = PagedTiles<KVT, THREADS, KEYS, HDIM, NKV, PAGE>;
 	auto fill = [&](int step) {
 		if (step < steps)
@@ -84,10 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 				step * KEYS, end);
 		copy_commit();
 	};
-	fill(0);
+	fill(begin);
 
-	// what each of this thread's rows sees; rows past the segment see nothing
-	int last[M_TILES][2], all_see = 0x7fffffff;
+	// what each of this thread's rows sees; rows past the segment see nothing. All of the warp's see the positions from
+	// all_from (where there is a window) to all_see
+	int last[M_TILES][2], all_from = 0, all_see = 0x7fffffff;
 	const int warp_row = warp * 16 * M_TILES, pair = pair0 + warp_row + g;
 #pragma unroll
 	for (int t = 0; t < M_TILES; t++)
@@ -95,15 +97,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 		for (int i = 0; i < 2; i++) {
 			const int at = pair + 16 * t + 8 * i;
 			last[t][i] = at < pairs ? a.row_pos[first + at / GROUP] : -1;
+			all_from = max(all_from, last[t][i] + 1 - WINDOW);
 			all_see = min(all_see, last[t][i]);
 		}
 #pragma unroll
-	for (int m = 16; m; m >>= 1)
+	for (int m = 16; m; m >>= 1) {
+		if constexpr (WINDOW > 0)
+			all_from = max(all_from, __shfl_xor_sync(~0u, all_from, m));
 		all_see = min(all_see, __shfl_xor_sync(~0u, all_see, m));
+	}
 
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
 	Attention<HDIM, M_TILES> state;
-	for (int step = 0; step < steps; step++) {
+	for (int step = begin; step < steps; step++) {
 		copy_wait<0>();
 		__syncthreads(); // this stage has arrived for all, and nobody reads the other any more
 		if constexpr (is_codes)
@@ -111,11 +117,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 		fill(step + 1);
 		if constexpr (is_codes)
 			__syncthreads();
-		if (step == 0)
+		if (step == begin)
 			attention_start(state, q_tile, warp_row);
 		const u32 k = ring + (is_codes ? 0 : step % 2) * stage_bytes;
-		attention_step<KEYS>(state, q_tile, warp_row, k, k + KEYS * stride, step * KEYS, last,
-			step * KEYS + KEYS - 1 > all_see, scale_log2);
+		attention_step<KEYS, WINDOW>(state, q_tile, warp_row, k, k + KEYS * stride, step * KEYS, last,
+			step * KEYS + KEYS - 1 > all_see || (WINDOW > 0 && step * KEYS < all_from), scale_log2);
 	}
 	attention_finish(state);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);

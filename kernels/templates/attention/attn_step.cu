@@ -1,8 +1,8 @@
 // what      a decode row's attention, all of it. For row t in use, at position P, the length of its slot (0 if that has
 //           ended):
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at P
-//             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p], where GATED times sigmoid of the gate's
-//             element, which stands behind v in qkv[t]
+//             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p], with WINDOW over the last WINDOW of these
+//             p, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
 //           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes
@@ -10,7 +10,7 @@
 //           q and k behind all of rope, with ROTATE the Hadamard matrix too (ops.h). Scores and sums in f32,
 //           probabilities rounded like q for the second product; codes are exact. How a history is cut into runs and
 //           the order of all sums depend on its length, WARPS and RUN alone, and where RUN is 0 on SPLITS: same bits
-//           every run; batch-invariant
+//           every run; batch-invariant. With WINDOW the history is what of it the row sees, from a whole chunk on
 // splits    runs enough that a long history keeps most multiprocessors busy, one block each, and none shorter
 //           than 64 positions. Clusters where half of the card has room for them: where all of it is needed, they wait
 //           until eight neighbours are free, and a step of Llama-3.2-1B is 3 % longer. Heads of 128 in bf16, 8 runs of
@@ -212,8 +212,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	load_norms(w.norms, a);
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
-	const int chunks = pos / CHUNK + 1;
-	const Runs runs = runs_of(chunks);
+	const int begin = first_chunk(pos), chunks = pos / CHUNK + 1; // those from `begin` on are seen
+	const Runs runs = runs_of(chunks - begin);
 	const int first_run = block * runs_each(runs.n);
 	const bool in_team = TEAM > 1 && runs.n > 1 && runs.n <= TEAM;
 	if (first_run >= runs.n)
@@ -221,9 +221,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	if (in_team)
 		team_arrive();
 	const bool has_new = block == blocks_of(runs.n) - 1;
-	const int end = min((first_run + runs_each(runs.n)) * runs.chunks, chunks);
+	const int end = min(begin + (first_run + runs_each(runs.n)) * runs.chunks, chunks);
 	const u32 ring = shared_address(rings) + warp * RING_BYTES;
-	int filled = first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	int filled = begin + first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
 			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, table, kv_head, filled * CHUNK, pos);
@@ -268,18 +268,18 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_step(cons
 	attention_start(state, shared_address(q_tile), 0);
 	int from = 0, run = first_run, left = runs.chunks / WARPS; // chunks that a warp has not seen of its run
 #pragma unroll 1
-	for (int c = first_run * runs.chunks + warp; c < end; c += WARPS) {
+	for (int c = begin + first_run * runs.chunks + warp; c < end; c += WARPS) {
 		const u32 stage = ring + from * STAGE_BYTES;
 		copy_wait<STAGES - 1>();
 		__syncwarp(); // the chunk has arrived for all lanes
 		const bool is_newest = c == chunks - 1;
 		if (is_newest)
 			Past::insert(stage, pos % CHUNK, fresh.fresh);
-		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c * CHUNK, pos,
-			is_newest, scale_log2);
+		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c * CHUNK, pos,
+			is_newest || (WINDOW > 0 && c == begin), scale_log2);
 		__syncwarp(); // and all are done with it
 		if constexpr (SEVERAL != 0)
-			if (--left == 0 && (run + 1) * runs.chunks < end) {
+			if (--left == 0 && begin + (run + 1) * runs.chunks < end) {
 				constexpr bool is_room = HEADS * SUM_STRIDE * 4 <= STAGE_BYTES; // for a warp's sums
 				const Handed<HEADS, is_room> sums = { is_room ? rings + from * (STAGE_BYTES / 4) : totals.end() };
 				attention_finish(state);

@@ -2,8 +2,8 @@
 //           them, where the step ends; they stand at positions P, P + 1, ..., P the length of the slot (0 if that has
 //           ended). For row t in use, at position p:
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at p
-//             o[t,h,:] = softmax over positions up to p of (SCALE q[h].k) times v, where GATED times sigmoid of the
-//             gate's element, which stands behind v in qkv[t]
+//             o[t,h,:] = softmax over positions up to p, with WINDOW the last WINDOW of them, of (SCALE q[h].k) times
+//             v, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own, as in attn_step. Idle rows: o = 0, no state changes
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
@@ -11,9 +11,9 @@
 //           probabilities rounded like q for the second product; codes are exact. All sums of a row are made in the
 //           order of attn_step: where that has the same ORDER a row has the bits that as many decode steps would have
 //           given it. Same bits every run; batch-invariant
-// classes   a row's history is cut into runs by its own length. Rows whose histories are cut in the same way look at
-//           them together, as one class; where a history has grown over a border, the rows behind it look once more. A
-//           chunk that a row sees nothing of leaves the row's sums as they are, bit for bit
+// classes   a row's history, with WINDOW what it sees of that, is cut into runs by its own length. Rows whose histories
+//           are cut in the same way look at them together, as one class; where a history has grown over a border, the
+//           rows behind it look once more. A chunk that a row sees nothing of leaves its sums as they are, bit for bit
 // early     all positions before P are what earlier steps have left, and so is P (EARLY): the first STAGES chunks of a
 //           warp are on the way, turns and page table there, before the products in front of this launch end
 // measured  H100 SXM, in a chain, caches cold, 16 heads of 256 over 2, 4096 positions in bf16: 12.3 us for two rows,
@@ -66,11 +66,12 @@ struct Class {
 };
 
 // Rows whose histories are cut like that of row j, if it is the first of them; else end = j.
-__device__ __forceinline__ int end_of_class(int start, int j, int n, const Runs &runs)
+__device__ __forceinline__ int end_of_class(int start, int j, int n, int begin, const Runs &runs)
 {
 	auto is_like = [&](int row) {
-		const Runs r = runs_of((start + row) / CHUNK + 1);
-		return r.n == runs.n && r.chunks == runs.chunks;
+		const int pos = start + row, from = first_chunk(pos);
+		const Runs r = runs_of(pos / CHUNK + 1 - from);
+		return r.n == runs.n && r.chunks == runs.chunks && from == begin;
 	};
 	int end = j;
 	if (j == 0 || !is_like(j - 1))
@@ -290,8 +291,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		n++;
 	const int token = a.slot_token[slot], length = a.slot_len[slot];
 	c.start = token < 0 ? 0 : length;
-	const Runs runs = runs_of((c.start + c.j) / CHUNK + 1);
-	c.end = end_of_class(c.start, c.j, n, runs);
+	const int begin = first_chunk(c.start + c.j); // of what the class sees
+	const Runs runs = runs_of((c.start + c.j) / CHUNK + 1 - begin);
+	c.end = end_of_class(c.start, c.j, n, begin, runs);
 	const int first_run = block * runs_each(runs.n);
 	if (!c.is_wanted() || first_run >= runs.n)
 		return;
@@ -307,7 +309,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, c.kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + c.kv_head);
 	const int chunks = (c.start + c.end - 1) / CHUNK + 1;
-	const int end = min((first_run + runs_each(runs.n)) * runs.chunks, chunks);
+	const int end = min(begin + (first_run + runs_each(runs.n)) * runs.chunks, chunks);
 	const bool has_new = end > c.start / CHUNK;
 	const u32 ring = shared_address(rings) + warp * RING_BYTES;
 	for (int i = threadIdx.x; i < 16 * STRIDE / 16; i += THREADS)
@@ -317,7 +319,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	if constexpr (TABLE != 0)
 		fresh.table = pages;
 	__syncthreads();
-	int filled = first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
+	int filled = begin + first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
 			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, fresh.table, c.kv_head, filled * CHUNK, c.start);
@@ -349,17 +351,17 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	attention_start(state, shared_address(q_tile), 0);
 	int from = 0, run = first_run, left = runs.chunks / WARPS; // chunks that a warp has not seen of its run
 #pragma unroll 1
-	for (int chunk = first_run * runs.chunks + warp; chunk < end; chunk += WARPS) {
+	for (int chunk = begin + first_run * runs.chunks + warp; chunk < end; chunk += WARPS) {
 		const u32 stage = ring + from * STAGE_BYTES;
 		copy_wait<STAGES - 1>();
 		__syncwarp(); // the chunk has arrived for all lanes
 		if (chunk >= c.start / CHUNK)
 			insert_new(c, chunk, stage, fresh.fresh);
-		Past::look(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, chunk * CHUNK, seen,
-			chunk * CHUNK + CHUNK > c.start + c.j + 1, scale_log2);
+		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, chunk * CHUNK, seen,
+			chunk * CHUNK + CHUNK > c.start + c.j + 1 || (WINDOW > 0 && chunk == begin), scale_log2);
 		__syncwarp(); // and all are done with it
 		if constexpr (SEVERAL != 0)
-			if (--left == 0 && (run + 1) * runs.chunks < end) {
+			if (--left == 0 && begin + (run + 1) * runs.chunks < end) {
 				constexpr bool is_room = LINES * SUM_STRIDE * 4 <= STAGE_BYTES; // for a warp's sums
 				const Handed<LINES, is_room> sums = { is_room ? rings + from * (STAGE_BYTES / 4) : totals.end() };
 				attention_finish(state);

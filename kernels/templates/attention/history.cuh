@@ -162,10 +162,10 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 		__syncwarp();
 	}
 
-	// The chunk's keys and values under the rows of q; `masked`: positions behind `last` are not seen.
-	// up: of a lane's two rows, what their q was divided by
-	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch, const float (&up)[2],
-		int p0, int last, bool masked, float scale_log2)
+	// The chunk's keys and values under the rows of q; `masked`: positions behind `last` are not seen, nor those before
+	// the WINDOW_ (0: all) that end there. up: of a lane's two rows, what their q was divided by
+	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch,
+		const float (&up)[2], int p0, int last, bool masked, float scale_log2)
 	{
 		float p[keys / 8][4] = {};
 		if constexpr (has_blocks)
@@ -183,7 +183,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 			for (int j = 0; j < keys / 8; j++)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					if (column0 + j * 8 + i % 2 > last)
+					if (is_hidden<WINDOW_>(column0 + j * 8 + i % 2, last))
 						p[j][i] = minus_infinity();
 		}
 		attention_softmax<keys>(s, 0, p, scale_log2);
@@ -421,11 +421,11 @@ template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE
 		__syncwarp();
 	}
 
-	static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32, const float (&)[2], int p0,
-		int last, bool masked, float scale_log2)
+	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32,
+		const float (&)[2], int p0, int last, bool masked, float scale_log2)
 	{
 		const int rows[1][2] = { { last, last } };
-		attention_step<keys>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked, scale_log2);
+		attention_step<keys, WINDOW_>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked, scale_log2);
 	}
 
 	template <class Put> static __device__ __forceinline__ void take(const State &s, int i, Put put)

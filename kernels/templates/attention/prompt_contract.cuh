@@ -17,6 +17,7 @@ ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 64)
 ATTR_FLOAT(SCALE, 0.125f)
+ATTR_INT(WINDOW, 0)
 #if KV_CODES
 #if KV_CODES == 1
 DTYPES(KVT, e4m3, e2m1)
@@ -35,9 +36,10 @@ FORMULA(key_bytes(), HDIM * 2)
 #endif
 REQUIRE(NH % NKV == 0)
 FORMULA(row_tiles(), ceil_div(ROWS * (NH / NKV), pairs_a_tile()))
-READS(ROWS * NH * HDIM * 2 + row_tiles() * MAX_PAGES * PAGE * NKV * key_bytes())
+FORMULA(seen(), WINDOW > 0 ? min(WINDOW, MAX_PAGES * PAGE) : MAX_PAGES * PAGE)
+READS(ROWS * NH * HDIM * 2 + row_tiles() * min(2 * seen(), MAX_PAGES * PAGE) * NKV * key_bytes())
 WRITES(ROWS * NH * HDIM * 2)
-FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
+FLOPS(4 * ROWS * NH * HDIM * seen())
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, q, "ROWS, NH * HDIM");

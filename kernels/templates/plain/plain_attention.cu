@@ -1,5 +1,5 @@
-// what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, of
-//           rows in use; other rows stay as they are
+// what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
+//           WINDOW the last WINDOW of these, of rows in use; other rows stay as they are
 // numerics  scores, weights and sums in f32; one rounding. The order of a row's sums depends on its position alone:
 //           same bits every run, whatever the rows beside it
 // measured  not yet
@@ -23,6 +23,7 @@ ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
+ATTR_INT(WINDOW, 0)
 FLAG(KV_SCALE)
 FLAG(KV_BLOCK)
 DTYPES(KVT, bf16, e4m3, e2m1)
@@ -31,12 +32,13 @@ REQUIRE(HDIM % 2 == 0 && HDIM <= 1024 && (KVT_BITS > 4 || HDIM % 16 == 0))
 REQUIRE(NH % NKV == 0)
 REQUIRE(ROWS <= 65535)
 ORDER(plain)
+FORMULA(seen(), WINDOW > 0 ? min(WINDOW, MAX_PAGES * PAGE) : MAX_PAGES * PAGE)
 GRID(NH, ROWS, 1)
 BLOCK(256)
 SMEM(0)
-READS(ROWS * (NH * HDIM * 2 + MAX_PAGES * PAGE * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0))))
+READS(ROWS * (NH * HDIM * 2 + seen() * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0))))
 WRITES(ROWS * NH * HDIM * 2)
-FLOPS(4 * ROWS * NH * HDIM * (MAX_PAGES * PAGE))
+FLOPS(4 * ROWS * NH * HDIM * seen())
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, q, "ROWS, NH * HDIM");
@@ -76,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain_attention(const A
 	const int slot = t < a.step[0] ? a.row_slot[t] : -1, kv_head = h / (NH / NKV);
 	if (slot < 0)
 		return;
-	const int last = a.row_pos[t];
+	const int last = a.row_pos[t], first = WINDOW > 0 ? max(last - WINDOW + 1, 0) : 0;
 	const i32 *const table = a.page_table + i64(slot) * MAX_PAGES;
 	float k_factor = 1.0f, v_factor = 1.0f;
 	if constexpr (KV_SCALE) {
@@ -92,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain_attention(const A
 			const int d = 2 * (lane + 32 * j) + e;
 			q[j][e] = d < HDIM ? to_f32(a.q[(i64(t) * NH + h) * HDIM + d]) * scale_log2 : 0.0f;
 		}
-	for (int p0 = warp * RUN; p0 <= last; p0 += WARPS * RUN) {
+	for (int p0 = first + warp * RUN; p0 <= last; p0 += WARPS * RUN) {
 		i64 line[RUN];
 		float s[RUN], top = m;
 #pragma unroll

@@ -121,7 +121,8 @@ void add_work(Work *sum, const Work *w);
 /* What is in use of a step. `positions`: sum over its rows of the positions each attends to; `history`: sum over its
  * sequences of the positions whose keys and values must be read at least once. */
 typedef struct StepUse { int rows, outs; double positions, history;
-	double experts; /* that are read in a layer, on average; 0 = as many as the bucket's rows can choose */ } StepUse;
+	double experts;    /* that are read in a layer, on average; 0 = as many as the bucket's rows can choose */
+	double sequences;  /* that the rows are of, as many of each */ } StepUse;
 Work launch_work(const Phase *p, const Launch *l, const StepUse *use);
 Work phase_work(const Phase *p, const StepUse *use);
 /* The phase that a step of that size runs in; NULL when there is none. */

@@ -139,7 +139,7 @@ static int reach_flight(Bench *b, const Phase *p, StepUse *use)
 	double seen = prompt + 2;
 	if (!ended)
 		*use = (StepUse){.rows = rows, .outs = rows, .positions = rows * (seen + (each - 1) / 2.0),
-			.history = batch * (seen + each - 1)};
+			.history = batch * (seen + each - 1), .sequences = batch};
 	return code;
 }
 
@@ -156,7 +156,8 @@ static int reach_prefill(Bench *b, const Phase *p, StepUse *use)
 	AtlasStatus s = atlas_step(b->session, b->events, b->n_events, &made);
 	if (s != ATLAS_OK)
 		return cli_fail_session(b->args, b->session, s);
-	*use = (StepUse){.rows = n * each, .outs = n, .positions = n * (each * (each + 1) / 2.0), .history = n * each};
+	*use = (StepUse){.rows = n * each, .outs = n, .positions = n * (each * (each + 1) / 2.0), .history = n * each,
+		.sequences = n};
 	return 0;
 }
 

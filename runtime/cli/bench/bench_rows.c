@@ -127,7 +127,8 @@ static Work prompt_work(const Bench *b, const BenchRow *row, int *nodes, const P
 	for (int at = 0; at < row->tokens && b->target; at += most) {
 		int rows = row->tokens - at < most ? row->tokens - at : most;
 		StepUse use = {.rows = rows, .outs = at + rows == row->tokens, .history = at + rows,
-			.positions = rows * (at + (rows + 1) / 2.0), .experts = bench_experts(b, &row->experts, false, rows)};
+			.positions = rows * (at + (rows + 1) / 2.0), .sequences = 1,
+			.experts = bench_experts(b, &row->experts, false, rows)};
 		const Phase *p = phase_for(b->target, PREFILL, rows, use.outs, 0);
 		if (!p)
 			continue;
@@ -277,7 +278,8 @@ static int run_decode(Bench *b, BenchRow *row)
 	}
 	const Phase *p = phase_for(b->target, DECODE, row->batch, row->batch, 0);
 	StepUse use = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
-		.history = row->batch * mean, .experts = row->a_layer = bench_experts(b, &row->experts, false, row->batch)};
+		.history = row->batch * mean, .experts = row->a_layer = bench_experts(b, &row->experts, false, row->batch),
+		.sequences = row->batch};
 	Work w = p ? phase_work(p, &use) : (Work){0};
 	row->nodes = p ? p->n_launches : 0;
 	finish_row(b, row, &w, row->batch, p);

@@ -75,9 +75,10 @@ Work bench_speculate_work(const Bench *b, const BenchRow *row, double mean, int 
 	const Phase *draft = b->target ? phase_for(b->target, DRAFT, row->batch, row->batch, each) : NULL;
 	const Phase *verify = b->target ? phase_for(b->target, VERIFY, rows, rows, each) : NULL;
 	const StepUse one = {.rows = row->batch, .outs = row->batch, .positions = row->batch * mean,
-		.history = row->batch * mean, .experts = bench_experts(b, &row->experts, true, row->batch)};
+		.history = row->batch * mean, .experts = bench_experts(b, &row->experts, true, row->batch),
+		.sequences = row->batch};
 	const StepUse all = {.rows = rows, .outs = rows, .positions = rows * (mean + (each - 1) / 2.0),
-		.history = row->batch * (mean + each - 1), .experts = row->a_layer};
+		.history = row->batch * (mean + each - 1), .experts = row->a_layer, .sequences = row->batch};
 	Work sum = {0};
 	*nodes = 0;
 	if (!verify)

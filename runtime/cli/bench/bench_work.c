@@ -5,7 +5,8 @@
  * Of experts those are read that some row chose: as many as were counted (bench_experts.c), else, by the contract, as
  * many as the bucket's rows can choose. Contracts speak of a full context; for attention, the one kind of launch whose
  * work depends on the text, keys and values of the positions that were really there take the place of the cache, and
- * multiplications follow them. Those of codes by codes have rates of their own.
+ * multiplications follow them, as far as a row sees: by its contract a full context or its window. Multiplications of
+ * codes by codes have rates of their own.
  */
 #include "artifacts/op_table.h"
 #include "runtime/cli/bench/bench.h"
@@ -38,12 +39,24 @@ static double position_bytes(const Buf *kv)
 	return kv ? (double)kv->bytes / (double)(kv->shape[0] * kv->shape[3]) : 0;
 }
 
-static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const Buf *block, const Buf *o,
-	const StepUse *use)
+/* What a window leaves of `use`. Rows of a sequence are consecutive. */
+static void look_through(StepUse *use, double window)
 {
-	double history = use->history * (position_bytes(kv) + position_bytes(block));
-	double width = (double)o->shape[o->n_dims - 1]; /* heads times elements of one */
-	return (Work){history + operand_bytes(p, l, kv, block), 4 * width * use->positions, 0, 0};
+	const double rows = use->rows / use->sequences, first = use->positions / use->rows - (rows - 1) / 2;
+	const double most = use->sequences * (window + rows - 1);
+	double whole = window - first + 1; /* rows that see all there is */
+	whole = whole < 0 ? 0 : whole > rows ? rows : whole;
+	use->positions = use->sequences * (whole * (first + (whole - 1) / 2) + (rows - whole) * window);
+	use->history = use->history < most ? use->history : most;
+}
+
+static Work attention_work(const Phase *p, const Launch *l, const Buf *kv, const Buf *block, const Buf *o,
+	StepUse use)
+{
+	const double width = (double)o->shape[o->n_dims - 1]; /* heads times elements of one */
+	look_through(&use, (double)l->flops / (4 * width * p->rows));
+	const double history = use.history * (position_bytes(kv) + position_bytes(block));
+	return (Work){history + operand_bytes(p, l, kv, block), 4 * width * use.positions, 0, 0};
 }
 
 /* Bytes of the experts that no row chose. */
@@ -66,7 +79,7 @@ Work launch_work(const Phase *p, const Launch *l, const StepUse *use)
 	const Buf *kv = operand(p, l, "kv"), *block = operand(p, l, "kv_block");
 	const Buf *o = operand(p, l, "o"), *logits = operand(p, l, "logits");
 	if (kv && o)
-		return attention_work(p, l, kv, block, o, use);
+		return attention_work(p, l, kv, block, o, *use);
 	/* rows that are not in use cost time, but are no work */
 	double share = p->kind > VERIFY ? 1 : logits ? (double)use->outs / p->outs
 		: (double)use->rows / p->rows;
