@@ -39,7 +39,7 @@ enum { SHARED = 1 /* may be next to text_config */, NEEDED = 2 /* has no default
 typedef enum KeyReader { READER_NONE, READER_WINDOW, READER_HAS_WINDOW, READER_FIRST_WINDOW, READER_LAYER_TYPES,
 	READER_INTERVAL, READER_EXPERTS, READER_EXPERTS_CHECK /* says the same */,
 	READER_EXPERTS_OTHER /* and may be there in its place */, READER_TAPS, READER_STATE_DTYPE,
-	READER_DRAFT_LAYERS } KeyReader;
+	READER_DRAFT_LAYERS, READER_TIE, READER_THETA, READER_ROPE_LAYERS, READER_ROPE_INTERVAL } KeyReader;
 
 typedef struct ConfigKey {
 	const char *name;

@@ -405,8 +405,10 @@ static void read_tie(Reading *r)
 	const Value *inner = value_get(r->text, "tie_word_embeddings");
 	const Value *outer = value_get(r->top, "tie_word_embeddings");
 	const Value *v = outer ? outer : inner;
+	const ConfigKey *k = key_of_reader(r->family, READER_TIE);
 	r->cf->at_tie = v ? v->at : r->text->at;
-	config_note(r, "tie_word_embeddings", v, v ? NULL : "false");
+	r->cf->tie_embeddings = k && k->absent != 0;
+	config_note(r, "tie_word_embeddings", v, v ? NULL : r->cf->tie_embeddings ? "true" : "false");
 	if (!v || !want_bool(r->d, A0203, "tie_word_embeddings", v, &r->cf->tie_embeddings))
 		return;
 	bool is_there = true;

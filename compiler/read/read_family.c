@@ -48,7 +48,10 @@ static const ConfigKey common_keys[] = {
 
 /* What a key may be: the word of `is`. A size has no meaningful default, unless the class has one or other keys
  * give it (DERIVED). */
-enum { DERIVED = 1 << 8, HAS_DEFAULT = 1 << 9 /* must have one */ };
+enum { DERIVED = 1 << 8, HAS_DEFAULT = 1 << 9 /* must have one */, MAX_THETA = 1000000000 };
+/* Meanings of keys that all files of a checkpoint, or all families, have under one name. */
+static const struct { const char *word, *key; } fixed_names[] = {{"bos", "bos_token_id"}, {"eos", "eos_token_id"},
+	{"tied", "tie_word_embeddings"}, {"rope_theta", "rope_theta"}};
 typedef struct Meaning {
 	const char *word;
 	ConfigKey key; /* but for its name */
@@ -68,7 +71,7 @@ static const Meaning meanings[] = {
 	{"norm_eps", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(norm_eps), .lo = 0, .hi = 1}},
 	{"bos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
 	{"eos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
-	READ("window", READER_WINDOW, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_POSITION),
+	READ("window", READER_WINDOW, .lo = 1, .hi = MAX_POSITION),
 	READ("has_window", READER_HAS_WINDOW, .flags = 0),
 	READ("first_window", READER_FIRST_WINDOW, .flags = HAS_DEFAULT, .hi = MAX_DIM),
 	READ("layer_types", READER_LAYER_TYPES, .flags = 0),
@@ -77,7 +80,10 @@ static const Meaning meanings[] = {
 	READ("n_experts_check", READER_EXPERTS_CHECK, .flags = 0),
 	READ("n_experts_other", READER_EXPERTS_OTHER, .flags = 0),
 	READ("conv_width", READER_TAPS, .to = FIELD(each.n_taps)), READ("state_dtype", READER_STATE_DTYPE, .flags = 0),
-	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0),
+	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0), READ("tied", READER_TIE, .flags = HAS_DEFAULT),
+	READ("rope_theta", READER_THETA, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_THETA),
+	READ("rope_layers", READER_ROPE_LAYERS, .flags = 0),
+	READ("rope_interval", READER_ROPE_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
 };
 /* Values by which a key changes nothing, besides false, true, 0, 1 and []. */
 static const struct { const char *word; int pass; } passes[] = {{"any", FREE}, {"no window", IF_NO_WINDOW},
@@ -242,8 +248,10 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 	if (also && (m->key.rule != KEY_BOOL || also->key.rule != KEY_BOOL))
 		return wrong(r, v, "%s = %s: only true and false can be of two things", name, value_text(r->d->arena, v));
 	const char *key = k->name;
-	if (m->key.rule == KEY_ID && strcmp(key, arena_printf(r->d->arena, "%s_token_id", m->word)) != 0)
-		return wrong(r, v, "%s = \"%s\": all files of a checkpoint have it as %s_token_id", name, m->word, m->word);
+	for (int i = 0; i < COUNT(fixed_names); i++)
+		if (strcmp(fixed_names[i].word, m->word) == 0 && strcmp(fixed_names[i].key, key) != 0)
+			return wrong(r, v, "%s = \"%s\": all files of a checkpoint have it as %s", name, m->word,
+				fixed_names[i].key);
 	const int flags = k->flags;
 	*k = m->key;
 	k->name = key;
@@ -255,7 +263,7 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 static void read_default(Facts *r, const char *name, const Value *of, ConfigKey *k)
 {
 	const Value *v = value_get(of, "default");
-	const bool is_bool = k->rule == KEY_BOOL || k->reader == READER_HAS_WINDOW;
+	const bool is_bool = k->rule == KEY_BOOL || k->reader == READER_HAS_WINDOW || k->reader == READER_TIE;
 	const char *full = arena_printf(r->d->arena, "%s.default", name);
 	int n = 0;
 	bool on = false;
@@ -598,6 +606,7 @@ void lay_layers(Compile *c)
 			continue;
 		s->mixer = old[l].mixer;
 		s->window = old[l].window;
+		s->rope = old[l].rope;
 		s->kv = old[l].kv;
 		s->rotate = old[l].rotate;
 	}

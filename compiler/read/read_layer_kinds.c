@@ -133,6 +133,33 @@ static void read_draft_layers(Reading *r)
 		want_int(r->d, A0203, name, v, 0, 8, &r->cf->n_mtp);
 }
 
+/* Layers whose positions turn nothing ---------------------------------------------------------------------- */
+
+/* A list has 1 where rope turns, and without one it turns in all layers but every interval-th. */
+static void read_rope_layers(Reading *r)
+{
+	const char *name = name_of(r, READER_ROPE_LAYERS), *every_name = name_of(r, READER_ROPE_INTERVAL);
+	const Value *list = value_get(r->text, name), *every = every_name ? value_get(r->text, every_name) : NULL;
+	int interval = every_name ? (int)default_of(r, READER_ROPE_INTERVAL) : 0, l = 0;
+	if (every && !want_int(r->d, A0203, every_name, every, 1, PLAN_MAX_LAYERS, &interval))
+		return;
+	if (every_name)
+		config_note(r, every_name, every, every ? NULL : arena_printf(&r->c->arena, "%d", interval));
+	for (int i = 0; interval && i < PLAN_MAX_LAYERS; i++)
+		r->cf->layers[i].rope = (i + 1) % interval ? 0 : -1;
+	if (!list || list->kind == VALUE_NULL || !want_array(r->d, A0203, name, list))
+		return;
+	if (r->cf->n_layers && list->n != r->cf->n_layers)
+		fail_at(r->d, A0205, list->at, "%s has %d entr%s: num_hidden_layers = %d", name, list->n,
+			list->n == 1 ? "y" : "ies", r->cf->n_layers);
+	for (const Value *e = list->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		int turns = 0;
+		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 0, 1, &turns))
+			return;
+		r->cf->layers[l].rope = turns ? 0 : -1;
+	}
+}
+
 /* Windows -------------------------------------------------------------------------------------------------
  *
  * Only full attention is implemented. A window matters only to rows further than it from the start, so it is
@@ -190,7 +217,7 @@ static int read_window_number(Reading *r)
 		return -1;
 	if (flag_name)
 		config_note(r, flag_name, flag, is_on ? "true" : "false");
-	config_note(r, name, v, v ? NULL : arena_printf(&r->c->arena, "%d", window));
+	config_note(r, name, v, v ? NULL : window ? arena_printf(&r->c->arena, "%d", window) : "null");
 	return on && !(v && v->kind == VALUE_NULL) ? window : 0;
 }
 
@@ -226,8 +253,8 @@ static void read_windows(Reading *r)
 			return;
 		config_note(r, first_name, from, text);
 	}
-	for (int l = 0; l < n && !is_listed; l++)
-		is_windowed[l] = window > 0 && l >= first;
+	for (int l = 0; l < n && !is_listed; l++) /* a class with layers without rope windows these alone */
+		is_windowed[l] = window > 0 && l >= first && (!name_of(r, READER_ROPE_LAYERS) || cf->layers[l].rope < 0);
 	const int l = first_of(is_windowed, n);
 	if (window < 0 || l == n)
 		return;
@@ -247,5 +274,7 @@ void read_layer_kinds(ConfigReading *r)
 		read_delta(r);
 	if (r->family->draft_prefix)
 		read_draft_layers(r);
+	if (name_of(r, READER_ROPE_LAYERS))
+		read_rope_layers(r);
 	read_windows(r);
 }

@@ -215,7 +215,8 @@ void read_rope(ConfigReading *r)
 	const char *name;
 	const Value *v;
 	cf->n_ropes = 1;
-	rope->theta = 10000; /* of all families when the key is absent */
+	const ConfigKey *theta = key_of_reader(r->family, READER_THETA);
+	rope->theta = theta ? theta->absent : 10000; /* where the key is absent */
 	rope->truncate = true;
 	rope->beta_fast = 32;
 	rope->beta_slow = 1;
