@@ -34,7 +34,8 @@ def check_golden(atlas, plan, name, tmp_path):
     got = load_file(tmp_path / "d.safetensors")
     errors = {k: error_of(got[f"l{k[7:]}.out"], v) for k, v in want.items() if k.startswith("hidden.")}
     errors["logits"] = error_of(got["logits"], want["logits"])
-    assert len(errors) == json.loads((HERE / name / "config.json").read_text())["num_hidden_layers"]
+    config = json.loads((HERE / name / "config.json").read_text())
+    assert len(errors) == config.get("text_config", config)["num_hidden_layers"]
     assert max(errors.values()) < TOLERANCE, errors
     n = len(want["tokens"])
     done = atlas("run", plan, "--tokens", ids, "-n", n, "--device", "cpu", "--json")
