@@ -61,6 +61,69 @@ static void read_experts(Reading *r)
 			cf->each.n_experts);
 }
 
+/* Words of a list, one a layer: dense ones have an MLP all the same. */
+static void read_mlp_types(Reading *r)
+{
+	const char *name = name_of(r, READER_MLP_TYPES);
+	const Value *v = lookup(r, name);
+	int l = 0;
+	if (!v || !want_array(r->d, A0203, name, v))
+		return;
+	if (r->cf->n_layers && v->n != r->cf->n_layers)
+		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
+			r->cf->n_layers);
+	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		const char *word;
+		if (!want_string(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, &word))
+			return;
+		r->cf->layers[l].is_listed_dense = strcmp(word, "dense") == 0;
+		if (!r->cf->layers[l].is_listed_dense && strcmp(word, "sparse") != 0) {
+			fail_at(r->d, A0206, e->at, "%s[%d] = %s: expected \"dense\" or \"sparse\"", name, l,
+				value_text(r->d->arena, e));
+			return;
+		}
+	}
+}
+
+static void check_groups(Reading *r)
+{
+	const LayerSpec *s = &r->cf->each;
+	const ConfigKey *k = key_of_field(r->family, offsetof(Config, each.n_groups));
+	const ConfigKey *top = key_of_field(r->family, offsetof(Config, each.top_groups));
+	if (!k || !top || !s->n_experts)
+		return;
+	const Value *v = lookup(r, k->name), *t = lookup(r, top->name);
+	const Loc at = v ? v->at : t ? t->at : r->text->at;
+	if (s->n_experts % s->n_groups)
+		fail_at(r->d, A0205, at, "%s = %d: must divide the %d experts", k->name, s->n_groups, s->n_experts);
+	else if (s->top_groups > s->n_groups)
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: %s = %d", top->name, s->top_groups, k->name, s->n_groups);
+	else if (s->n_active > s->n_experts / s->n_groups * s->top_groups)
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: groups of %d experts are less than the %d of a row", top->name,
+			s->top_groups, s->n_experts / s->n_groups, s->n_active);
+}
+
+/* Query heads of each layer. */
+static void read_layer_heads(Reading *r)
+{
+	const char *name = name_of(r, READER_LAYER_HEADS);
+	const Value *v = lookup(r, name);
+	int l = 0;
+	if (!v || !want_array(r->d, A0203, name, v))
+		return;
+	if (r->cf->n_layers && v->n != r->cf->n_layers)
+		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
+			r->cf->n_layers);
+	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		int *heads = &r->cf->layers[l].listed_heads;
+		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 1, MAX_HEADS, heads))
+			return;
+		if (r->cf->each.n_kv_heads && *heads % r->cf->each.n_kv_heads)
+			fail_at(r->d, A0205, e->at, "%s[%d] = %d: %s = %d must divide it", name, l, *heads,
+				field_name(r, offsetof(Config, each.n_kv_heads)), r->cf->each.n_kv_heads);
+	}
+}
+
 /* Gated DeltaNet ------------------------------------------------------------------------------------------ */
 
 static void read_pattern(Reading *r)
@@ -231,8 +294,31 @@ static void fail_no_window(Reading *r, int l)
 		word = word->next;
 	fail_at(r->d, A0205, v->at, "%s[%d] = \"%s\": there is no window, as %s", list, l, word->string,
 		number && number->kind == VALUE_NULL ? arena_printf(r->d->arena, "%s = null", name)
+		: !flag ? arena_printf(r->d->arena, "%s = null, the default of %s", name, r->family->name)
 		: value_get(r->text, flag) ? arena_printf(r->d->arena, "%s = false", flag)
 		: arena_printf(r->d->arena, "%s = false, the default of %s", flag, r->family->name));
+}
+
+/* By which rope table layers turn, where it goes by the layer's word. */
+static void set_ropes(Reading *r, const bool *is_windowed, int window)
+{
+	const Family *f = r->family;
+	WordRope ropes[2] = {f->words[0].rope, WORD_ROPE_FIRST}; /* of those without a window, and of those with one */
+	for (int i = 1; i < f->n_words; i++)
+		ropes[1] = f->words[i].is_windowed ? f->words[i].rope : ropes[1];
+	for (int l = 0; l < r->cf->n_layers && (ropes[0] || ropes[1]); l++) {
+		const WordRope rope = ropes[is_windowed[l]];
+		const bool has_none = rope == WORD_ROPE_NONE || (rope == WORD_ROPE_NONE_BESIDE_WINDOWS && window > 0);
+		r->cf->layers[l].rope = has_none ? -1 : rope == WORD_ROPE_OWN;
+	}
+}
+
+/* Which layers have a window where no list says so: all but every n-th, those without rope, or those from `first` on. */
+static bool is_windowed_alone(Reading *r, int l, int every, int first)
+{
+	if (name_of(r, READER_FULL_INTERVAL))
+		return (l + 1) % every != 0;
+	return name_of(r, READER_ROPE_LAYERS) ? r->cf->layers[l].rope < 0 : l >= first;
 }
 
 static void read_windows(Reading *r)
@@ -253,8 +339,14 @@ static void read_windows(Reading *r)
 			return;
 		config_note(r, first_name, from, text);
 	}
-	for (int l = 0; l < n && !is_listed; l++) /* a class with layers without rope windows these alone */
-		is_windowed[l] = window > 0 && l >= first && (!name_of(r, READER_ROPE_LAYERS) || cf->layers[l].rope < 0);
+	const char *every_name = name_of(r, READER_FULL_INTERVAL);
+	int every = every_name ? (int)default_of(r, READER_FULL_INTERVAL) : 1;
+	const Value *interval = every_name && !is_listed ? lookup(r, every_name) : NULL;
+	if (interval && !want_int(r->d, A0203, every_name, interval, 1, PLAN_MAX_LAYERS, &every))
+		return;
+	for (int l = 0; l < n && !is_listed; l++)
+		is_windowed[l] = window > 0 && is_windowed_alone(r, l, every, first);
+	set_ropes(r, is_windowed, window);
 	const int l = first_of(is_windowed, n);
 	if (window < 0 || l == n)
 		return;
@@ -270,6 +362,11 @@ void read_layer_kinds(ConfigReading *r)
 {
 	if (has_experts(r->family))
 		read_experts(r);
+	if (name_of(r, READER_MLP_TYPES))
+		read_mlp_types(r);
+	if (name_of(r, READER_LAYER_HEADS))
+		read_layer_heads(r);
+	check_groups(r);
 	if (has_delta(r->family))
 		read_delta(r);
 	if (r->family->draft_prefix)
