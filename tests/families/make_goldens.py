@@ -39,9 +39,11 @@ def fill(model, seed):
     """Of a tied head small embeddings, else a token would be followed by itself for ever."""
     g = torch.Generator().manual_seed(seed)
     embedding = 0.1 if model.config.get_text_config().tie_word_embeddings else 1.0
+    if any("embed_scale" in name for name, _ in model.named_buffers()):
+        embedding /= model.config.get_text_config().hidden_size ** 0.5
     with torch.no_grad():
         for name, p in [*model.named_parameters(), *model.named_buffers()]:
-            if name.endswith("embed_scale"):  # in bf16, as the weights are
+            if "embed_scale" in name:  # in bf16, as the weights are
                 p.copy_(p.to(torch.bfloat16).float())
             elif not name.endswith("inv_freq"):
                 noise = torch.randn(p.shape, generator=g)
