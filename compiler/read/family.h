@@ -48,9 +48,10 @@ typedef enum TensorRole {
 
 enum { MAX_TYPES = 4, MAX_PREFIXES = 4, MAX_WORDS = 4 };
 
-/* What a word of layer_types means. Positions turn by the first table, by one of its own or by none; or by none only where
- * another layer has a window. */
-typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_NONE, WORD_ROPE_NONE_BESIDE_WINDOWS } WordRope;
+/* What a word of layer_types means. Positions turn by the first table, by one of its own, which files must state or need
+ * not, or by none; or by none only where there are windows. */
+typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_STATED, WORD_ROPE_NONE, WORD_ROPE_NONE_BESIDE_WINDOWS
+} WordRope;
 typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed; WordRope rope; } LayerWord;
 
 typedef struct Family {
@@ -79,6 +80,7 @@ void load_families(Compile *c);
 const Family *family_by_model_type(const Families *families, const char *model_type);
 bool has_delta(const Family *f);   /* it may have layers of Gated DeltaNet */
 bool has_experts(const Family *f);
+bool has_own_rope(const LayerWord *word); /* a table of its own */
 bool has_draft(const Family *f);   /* its checkpoints may have a drafting head */
 /* "a, b and c": the names of those of which it is true. */
 const char *families_text(Arena *a, const Families *families, bool is(const Family *f));

@@ -404,7 +404,7 @@ static void read_layer(Facts *r, const Value *v)
 static void read_words(Facts *r, const Value *list)
 {
 	static const char *const keys[] = {"mixer", "window", "rope"}, *const mixers[] = {"attention", "delta"};
-	static const char *const ropes[] = {"first", "own", "none", "none beside windows"};
+	static const char *const ropes[] = {"first", "own", "stated", "none", "none beside windows"};
 	Family *f = r->f;
 	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false, WORD_ROPE_FIRST};
 	if (!list || !want_table(r->d, A0216, "family.layers", list))
@@ -414,9 +414,9 @@ static void read_words(Facts *r, const Value *list)
 		LayerWord word = {.word = v->key};
 		const Value *rope = value_get(v, "rope");
 		if (strcmp(v->key, "full_attention") == 0 && rope && v->n == 1) {
-			f->words[0].rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 4, 0);
-			if (f->words[0].rope == WORD_ROPE_OWN)
-				wrong(r, rope, "%s.rope = \"own\": the first table is that of full_attention", name);
+			f->words[0].rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 5, 0);
+			if (has_own_rope(&f->words[0]))
+				wrong(r, rope, "%s.rope: the first table is that of full_attention", name);
 			continue;
 		}
 		if (f->n_words == MAX_WORDS) {
@@ -430,15 +430,17 @@ static void read_words(Facts *r, const Value *list)
 			continue;
 		word.mixer = (Mixer)choice(r, v, "mixer", arena_printf(r->d->arena, "%s.mixer", name), mixers, 2, 0);
 		flag(r, v, "window", arena_printf(r->d->arena, "%s.window", name), &word.is_windowed);
-		word.rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 4, 0);
-		for (int i = 0; i < f->n_words && word.rope == WORD_ROPE_OWN; i++)
-			if (f->words[i].rope == WORD_ROPE_OWN)
-				wrong(r, rope, "%s.rope = \"own\": %s has one already, and one is implemented", name, f->words[i].word);
+		word.rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 5, 0);
+		for (int i = 0; i < f->n_words && has_own_rope(&word); i++)
+			if (has_own_rope(&f->words[i]))
+				wrong(r, rope, "%s.rope: %s has one already, and one is implemented", name, f->words[i].word);
 		if (word.mixer == MIXER_DELTA && (word.is_windowed || word.rope != WORD_ROPE_FIRST))
 			wrong(r, v, "%s: only attention has %s", name, word.is_windowed ? "a window" : "rope");
 		f->words[f->n_words++] = word;
 	}
 }
+
+bool has_own_rope(const LayerWord *word) { return word->rope == WORD_ROPE_OWN || word->rope == WORD_ROPE_STATED; }
 
 bool has_delta(const Family *f)
 {

@@ -57,8 +57,8 @@ static void read_experts(Reading *r)
 		fail_at(r->d, A0205, b->at, "%s = %s: %s in line %d says %s", again, value_text(r->d->arena, b), name,
 			a->at.line, value_text(r->d->arena, a));
 	if (size && cf->each.n_active > cf->each.n_experts)
-		fail_at(r->d, A0205, lookup(r, active)->at, "%s = %d: %s = %d", active, cf->each.n_active, name,
-			cf->each.n_experts);
+		fail_at(r->d, A0205, lookup(r, active) ? lookup(r, active)->at : r->text->at, "%s = %d: %s = %d", active,
+			cf->each.n_active, name, cf->each.n_experts);
 }
 
 /* Words of a list, one a layer: dense ones have an MLP all the same. */
@@ -67,6 +67,8 @@ static void read_mlp_types(Reading *r)
 	const char *name = name_of(r, READER_MLP_TYPES);
 	const Value *v = lookup(r, name);
 	int l = 0;
+	if (!v)
+		fail_at(r->d, A0202, r->text->at, "%s is missing", name);
 	if (!v || !want_array(r->d, A0203, name, v))
 		return;
 	if (r->cf->n_layers && v->n != r->cf->n_layers)
@@ -90,16 +92,17 @@ static void check_groups(Reading *r)
 	const LayerSpec *s = &r->cf->each;
 	const ConfigKey *k = key_of_field(r->family, offsetof(Config, each.n_groups));
 	const ConfigKey *top = key_of_field(r->family, offsetof(Config, each.top_groups));
-	if (!k || !top || !s->n_experts)
+	const char *groups = k ? k->name : "groups", *open = top ? top->name : "groups that are open";
+	if (!s->n_experts)
 		return;
-	const Value *v = lookup(r, k->name), *t = lookup(r, top->name);
+	const Value *v = k ? lookup(r, k->name) : NULL, *t = top ? lookup(r, top->name) : NULL;
 	const Loc at = v ? v->at : t ? t->at : r->text->at;
 	if (s->n_experts % s->n_groups)
-		fail_at(r->d, A0205, at, "%s = %d: must divide the %d experts", k->name, s->n_groups, s->n_experts);
+		fail_at(r->d, A0205, at, "%s = %d: must divide the %d experts", groups, s->n_groups, s->n_experts);
 	else if (s->top_groups > s->n_groups)
-		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: %s = %d", top->name, s->top_groups, k->name, s->n_groups);
-	else if (s->n_active > s->n_experts / s->n_groups * s->top_groups)
-		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: groups of %d experts are less than the %d of a row", top->name,
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: %s = %d", open, s->top_groups, groups, s->n_groups);
+	else if (s->n_active <= s->n_experts && s->n_active > s->n_experts / s->n_groups * s->top_groups)
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: groups of %d experts are less than the %d of a row", open,
 			s->top_groups, s->n_experts / s->n_groups, s->n_active);
 }
 
@@ -309,7 +312,7 @@ static void set_ropes(Reading *r, const bool *is_windowed, int window)
 	for (int l = 0; l < r->cf->n_layers && (ropes[0] || ropes[1]); l++) {
 		const WordRope rope = ropes[is_windowed[l]];
 		const bool has_none = rope == WORD_ROPE_NONE || (rope == WORD_ROPE_NONE_BESIDE_WINDOWS && window > 0);
-		r->cf->layers[l].rope = has_none ? -1 : rope == WORD_ROPE_OWN;
+		r->cf->layers[l].rope = has_none ? -1 : rope == WORD_ROPE_OWN || rope == WORD_ROPE_STATED;
 	}
 }
 

@@ -352,14 +352,22 @@ void read_rope(ConfigReading *r)
 	const Value *parameters = lookup(r, "rope_parameters");
 	const ConfigKey *theta = key_of_reader(r->family, READER_THETA), *own = key_of_reader(r->family, READER_OWN_THETA);
 	const char *words[2] = {"full_attention", NULL};
-	for (int i = 0; i < r->family->n_words; i++)
-		words[1] = r->family->words[i].rope == WORD_ROPE_OWN ? r->family->words[i].word : words[1];
+	bool must_be_stated = false;
+	for (int i = 0; i < r->family->n_words; i++) {
+		words[1] = has_own_rope(&r->family->words[i]) ? r->family->words[i].word : words[1];
+		must_be_stated |= r->family->words[i].rope == WORD_ROPE_STATED;
+	}
 	cf->n_ropes = words[1] ? 2 : 1;
 	cf->ropes[0].theta = cf->ropes[1].theta = theta ? theta->absent : 10000; /* where no key says it */
 	if (own)
 		cf->ropes[1].theta = own->absent;
 	if (words[1] && is_by_word(r, parameters)) {
 		read_tables_by_word(r, parameters, words);
+		return;
+	}
+	if (must_be_stated) {
+		fail_at(r->d, A0209, parameters ? parameters->at : r->text->at, "rope_parameters.%s is missing: %s states a table "
+			"for each kind of layer", words[0], r->family->name);
 		return;
 	}
 	read_table(&(Table){r, &cf->ropes[0], {parameters, lookup(r, "rope_scaling"), r->text},
