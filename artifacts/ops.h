@@ -149,6 +149,9 @@ OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW",
 OP(add, OP_GRAPH, "", "z = x + y", IN(floats, x, "ROWS, N"), IN(floats, y, "ROWS, N"), OUT(floats, z, "ROWS, N"))
 OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
+	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, K"), OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
@@ -161,10 +164,18 @@ OP(dequantise_fp4, OP_GRAPH, "", "y[t,k] = x[t,k] * x_block[t, k / 16] * x_row_s
 	OUT(floats, y, "ROWS, K"))
 OP(sigmoid_gate, OP_GRAPH, "", "y[t,n] = x[t,n] * sigmoid(gate[t, n / (N / G)])",
 	IN(floats, x, "ROWS, N"), IN(floats, gate, "ROWS, G"), OUT(floats, y, "ROWS, N"))
+OP(softplus_gate, OP_GRAPH, "", "y[t,n] = x[t,n] * log(1 + e^gate[t, n / (N / G)])",
+	IN(floats, x, "ROWS, N"), IN(floats, gate, "ROWS, G"), OUT(floats, y, "ROWS, N"))
 OP(route, OP_GRAPH, "TOPK NORM_TOPK",
 	"p = softmax(logits[t,:]); expert[t,:] = the ids of the TOPK largest p, largest first, the lowest id among equals; "
 	"share[t,j] = p[expert[t,j]], with NORM_TOPK over the sum of these",
 	IN(floats, logits, "ROWS, E"), OUT(ints, expert, "ROWS, TOPK"), OUT(floats, share, "ROWS, TOPK"))
+OP(route_sigmoid, OP_GRAPH, "TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SCALE",
+	"s = sigmoid(logits[t,:]); expert[t,:] = the ids of the TOPK largest s + bias, largest first, the lowest id among "
+	"equals, out of the TOP_GROUPS of the GROUPS groups of E / GROUPS ids whose two largest s + bias have the largest "
+	"sums; share[t,j] = s[expert[t,j]], with NORM_TOPK over (the sum of these + SHARE_EPS), times SHARE_SCALE",
+	IN(floats, logits, "ROWS, E"), IN_OPT(weight, bias, "E"), OUT(ints, expert, "ROWS, TOPK"),
+	OUT(floats, share, "ROWS, TOPK"))
 OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
 	"up, each with separate blocks",

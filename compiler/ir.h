@@ -69,18 +69,19 @@
  * Invariants (check_model): all dims positive and below 2^31; of each layer n_heads % n_kv_heads == 0; every tensor's
  * bytes = product of shape * dtype bytes and lie inside its file; names unique.
  */
-typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
+typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE } RopeKind;
 
 typedef struct Rope {
 	RopeKind kind;
 	double theta;
-	double factor;                 /* linear, llama3, yarn */
+	double factor;                 /* linear, llama3, yarn; longrope: max_position / original_context when absent */
 	double low_freq, high_freq;    /* llama3 */
 	double beta_fast, beta_slow;   /* yarn, 32 and 1 when absent */
 	double mscale, mscale_all_dim; /* yarn, 0 = absent */
-	double attention_factor;       /* yarn, 0 = absent: 0.1 ln(factor) + 1, or from the mscales */
+	double attention_factor;       /* yarn, longrope; 0 = absent: of factor, or of the mscales */
+	const double *short_factor, *long_factor; /* longrope [rotary_dim / 2]: up to original_context tokens, beyond it */
 	bool truncate;                 /* yarn: floor and ceil the correction range (default true) */
-	int original_context;          /* llama3, yarn: original_max_position_embeddings */
+	int original_context;          /* llama3, yarn, longrope: original_max_position_embeddings */
 	int rotary_dim;                /* leading elements of a head that it turns */
 	Loc at;
 } Rope;
@@ -89,6 +90,10 @@ enum { MAX_EOS = 16, MAX_BUCKETS = 16, MAX_ROPES = 4 };
 
 typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of a sequence; delta: Gated DeltaNet */
 typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
+
+typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH } Act;
+typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
 typedef struct LayerSpec {
@@ -100,6 +105,8 @@ typedef struct LayerSpec {
 	QkNorm qk_norm;         /* before rope */
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
 	bool qkv_bias, o_bias;
+	double query_scale;     /* q.k is over its root; 0 = head_dim's */
+	HeadGate head_gate;     /* of a module of its own: one number a head */
 	/* of Gated DeltaNet */
 	int n_k_heads, n_v_heads, k_dim, v_dim;
 	int n_taps;             /* rows before its own that its convolution reads */
@@ -111,7 +118,14 @@ typedef struct LayerSpec {
 	bool mlp_bias;          /* of gate, up and down */
 	int n_experts, n_active; /* 0 = an MLP; those that a row is given to */
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
+	bool is_dense;          /* an MLP all the same, where the model has experts */
+	bool is_listed_dense; int listed_heads; /* what lists of the config say of the layer; false, 0 = nothing */
+	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
+	Act act;                /* of gate */
+	Router router;
+	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
+	double share_eps, share_scale;
 	/* filled by read-options */
 	Dtype kv;               /* of its keys and values: bf16, e4m3 or e2m1 */
 	bool rotate;            /* q and k; only where kv is codes */
@@ -123,12 +137,17 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int hidden_dim, n_layers, vocab;
 	int max_position;       /* tokens the model was trained for, yarn's factor put in */
 	double norm_eps;
+	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
+	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
+	int n_shared;           /* experts that all rows go to, each as wide as the others: together one; 0 = shared_dim says it */
+	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;
 	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */
 	LayerSpec each;         /* what holds for all layers: lay_layers makes them of it, and nothing else reads it */
 	LayerSpec *layers;      /* [PLAN_MAX_LAYERS], those after n_layers by the same pattern; NULL = not laid yet */
 	Rope ropes[MAX_ROPES]; int n_ropes;
 	Dtype state_dtype;      /* mamba_ssm_dtype: f32, also when it is absent, or bf16 */
+	int rotary_dim;         /* leading elements of a head that rope turns, where a key says so; 0 = none does */
 	int n_mtp;              /* layers of the head that drafts the token after the next; 0 = none is promised */
 	int bos;                /* -1 = none */
 	int eos[MAX_EOS], n_eos; Loc at_eos[MAX_EOS]; /* union of the configs' and the tokenizer's; ascending */

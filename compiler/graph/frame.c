@@ -1,8 +1,11 @@
 /* frame.c - what belongs to every decoder, whatever its layers: the step's inputs and outputs, the slots' state, the
  * embedding in front, the head and the sampling at the end, and the acquire phase.
  */
+#include "artifacts/numbers.h"
 #include "compiler/graph/builder.h"
 #include "compiler/read/family.h"
+
+#include <math.h>
 
 static int state(Compile *c, const char *name, Dtype dtype, int64_t d0, int64_t d1)
 {
@@ -105,7 +108,16 @@ void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends)
 		g_op(c, OP_verify_rows, -1, PHASE_VERIFY, NULL,
 			(int[]){s->row_slot, s->slot_token, s->slot_len, s->slot_draft, s->row_token, s->row_pos});
 	c->layer_phases = PHASE_PREFILL | PHASE_DECODE | (g->verify_rows ? PHASE_VERIFY : 0);
-	g_op(c, OP_embed, -1, 0, NULL, (int[]){s->row_token, ends->table, ends->x});
+	if (!cf->scale_embeddings) {
+		g_op(c, OP_embed, -1, 0, NULL, (int[]){s->row_token, ends->table, ends->x});
+		return;
+	}
+	const Dtype dtype = g->tensors[ends->table].dtype;
+	const float root = (float)sqrt(cf->hidden_dim);
+	const Attrs attrs = {.factor = dtype == DT_bf16 ? numbers_rounded(dtype, root) : root};
+	const int plain = g_activation(c, "x0.plain", cf->hidden_dim);
+	g_op(c, OP_embed, -1, 0, NULL, (int[]){s->row_token, ends->table, plain});
+	g_op(c, OP_scale, -1, 0, &attrs, (int[]){plain, ends->x});
 }
 
 void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends)

@@ -60,6 +60,19 @@ static void check_tensors(const Model *m)
 	}
 }
 
+/* transformers takes one list or the other by the length that each text has so far, and computes keys anew that are in a
+ * cache already; a plan has one of them. */
+static void tell_longrope(Compile *c)
+{
+	const Rope *rope = &c->model.config.ropes[0];
+	const int context = c->model.options.max_context;
+	const bool is_short = context <= rope->original_context;
+	if (rope->kind == ROPE_LONGROPE)
+		note_at(&c->diags, A0217, rope->at, "%s holds for all positions, as runtime.max_context = %d is %s "
+			"original_max_position_embeddings = %d", is_short ? "short_factor" : "long_factor", context,
+			is_short ? "at most" : "above", rope->original_context);
+}
+
 static void check_ignored(Compile *c)
 {
 	const Model *m = &c->model;
@@ -85,6 +98,7 @@ void check_model(Compile *c)
 	const Config *cf = &c->model.config;
 	check_config(cf);
 	check_tensors(&c->model);
+	tell_longrope(c);
 	check_ids(c);
 	if (!c->cmd.random_weights) /* which brings no tensors at all */
 		check_ignored(c);
@@ -98,6 +112,7 @@ static void print_rope(FILE *f, int i, const Rope *r)
 {
 	static const char *const kinds[] = {
 		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
+		[ROPE_LONGROPE] = "longrope",
 	};
 	fprintf(f, "rope       %s  theta %.17g  table %d  rotary_dim %d", kinds[r->kind], r->theta, i, r->rotary_dim);
 	if (r->kind != ROPE_DEFAULT)
@@ -109,6 +124,12 @@ static void print_rope(FILE *f, int i, const Rope *r)
 		fprintf(f, "  beta_fast %.17g  beta_slow %.17g  mscale %.17g  mscale_all_dim %.17g  attention_factor %.17g  "
 			"truncate %d  original_context %d", r->beta_fast, r->beta_slow, r->mscale, r->mscale_all_dim,
 			r->attention_factor, r->truncate, r->original_context);
+	if (r->kind == ROPE_LONGROPE) {
+		fprintf(f, "  attention_factor %.17g  original_context %d  short", r->attention_factor, r->original_context);
+		for (int k = 0; k < r->rotary_dim; k++)
+			fprintf(f, "%s %g", k == r->rotary_dim / 2 ? "  long" : "", k < r->rotary_dim / 2 ? r->short_factor[k]
+				: r->long_factor[k - r->rotary_dim / 2]);
+	}
 	fputc('\n', f);
 }
 
@@ -131,8 +152,13 @@ static void print_layers(const Config *cf, FILE *f)
 		fprintf(f, "  norms%s%s%s  ffn_dim %d%s", s->pre_norm ? " before" : "", s->post_norm ? " after" : "",
 			s->norm_one ? " of 1 + w" : "", s->ffn_dim, s->mlp_bias ? "  mlp_bias" : "");
 		if (s->n_experts)
-			fprintf(f, "  n_experts %d  a row %d  norm_topk %d  shared %d", s->n_experts, s->n_active, s->norm_topk,
-				s->shared_dim);
+			fprintf(f, "  n_experts %d  a row %d  norm_topk %d  shared %d%s", s->n_experts, s->n_active, s->norm_topk,
+				s->shared_dim, s->shared_dim && !s->shared_gate ? " whole" : "");
+		if (s->n_experts && s->router == ROUTER_SIGMOID)
+			fprintf(f, "  by sigmoid  groups %d of %d  share_eps %g  share_scale %g", s->top_groups, s->n_groups,
+				s->share_eps, s->share_scale);
+		if (s->query_scale > 0 || s->head_gate)
+			fprintf(f, "  query_scale %g  head_gate %d", s->query_scale, s->head_gate);
 		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");
 	}
 }
@@ -141,9 +167,10 @@ static void print_config(Compile *c, FILE *f)
 {
 	const Model *m = &c->model;
 	const Config *cf = &m->config;
-	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act silu  tied %d"
+	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act %s  tied %d"
 		"  max_position %d  mtp %d\n",
-		cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps, cf->tie_embeddings, cf->max_position,
+		cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps,
+		cf->each.act == ACT_SILU ? "silu" : "gelu_tanh", cf->tie_embeddings, cf->max_position,
 		cf->n_mtp);
 	print_layers(cf, f);
 	for (int i = 0; i < cf->n_ropes; i++)

@@ -16,11 +16,13 @@
 	ROLE(MIXER_NORM, "mixer_norm", "input_layernorm") ROLE(MIXER_POST_NORM, "mixer_post_norm", NULL) \
 	ROLE(MLP_NORM, "mlp_norm", "post_attention_layernorm") ROLE(MLP_POST_NORM, "mlp_post_norm", NULL) \
 	ROLE(ATTENTION, "attention", "self_attn") \
+	ROLE(QKV, "qkv", NULL) ROLE(GATE_UP, "gate_up", NULL) /* rows of one module, in place of the three, of the two */ \
 	ROLE(Q, "q", "self_attn.q_proj") ROLE(K, "k", "self_attn.k_proj") ROLE(V, "v", "self_attn.v_proj") \
-	ROLE(O, "o", "self_attn.o_proj") ROLE(Q_NORM, "q_norm", "self_attn.q_norm") \
+	ROLE(O, "o", "self_attn.o_proj") ROLE(HEAD_GATE, "head_gate", NULL) ROLE(Q_NORM, "q_norm", "self_attn.q_norm") \
 	ROLE(K_NORM, "k_norm", "self_attn.k_norm") \
 	ROLE(GATE, "gate", "mlp.gate_proj") ROLE(UP, "up", "mlp.up_proj") ROLE(DOWN, "down", "mlp.down_proj") \
-	ROLE(ROUTER, "router", "mlp.gate") ROLE(EXPERTS, "experts", "mlp.experts") \
+	ROLE(ROUTER, "router", "mlp.gate") ROLE(ROUTER_BIAS, "router_bias", NULL) /* the tensor */ \
+	ROLE(EXPERTS, "experts", "mlp.experts") \
 	ROLE(EXPERT_GATE, "expert_gate", "gate_proj") ROLE(EXPERT_UP, "expert_up", "up_proj") \
 	ROLE(EXPERT_DOWN, "expert_down", "down_proj") ROLE(EXPERTS_GATE_UP, "experts_gate_up", "gate_up_proj") \
 	ROLE(EXPERTS_DOWN, "experts_down", "down_proj") \
@@ -46,8 +48,11 @@ typedef enum TensorRole {
 
 enum { MAX_TYPES = 4, MAX_PREFIXES = 4, MAX_WORDS = 4 };
 
-/* What a word of layer_types means. */
-typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed; } LayerWord;
+/* What a word of layer_types means. Positions turn by the first table, by one of its own, which files must state or need
+ * not, or by none; or by none only where there are windows. */
+typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_STATED, WORD_ROPE_NONE, WORD_ROPE_NONE_BESIDE_WINDOWS
+} WordRope;
+typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed; WordRope rope; } LayerWord;
 
 typedef struct Family {
 	const char *name;
@@ -56,6 +61,7 @@ typedef struct Family {
 	LayerSpec layer;              /* what its layers have whatever the keys say */
 	LayerWord words[MAX_WORDS]; int n_words;
 	double rotary_part;           /* of a head that rope turns where config.json does not say; 0 = always all of it */
+	bool scale_embeddings;        /* Config's */
 	bool has_mrope;               /* rope parameters of images may be there */
 	const char *prefixes[MAX_PREFIXES + 1]; /* of tensor names, "model": the first whose embedding is there */
 	const char *draft_prefix;     /* of its drafting head; NULL = it has none */
@@ -74,6 +80,7 @@ void load_families(Compile *c);
 const Family *family_by_model_type(const Families *families, const char *model_type);
 bool has_delta(const Family *f);   /* it may have layers of Gated DeltaNet */
 bool has_experts(const Family *f);
+bool has_own_rope(const LayerWord *word); /* a table of its own */
 bool has_draft(const Family *f);   /* its checkpoints may have a drafting head */
 /* "a, b and c": the names of those of which it is true. */
 const char *families_text(Arena *a, const Families *families, bool is(const Family *f));

@@ -23,6 +23,8 @@
 
 typedef ConfigReading Reading;
 
+#define FIELD_OF(field) offsetof(Config, field)
+
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 /* What is found --------------------------------------------------------------------------------------- */
@@ -299,7 +301,10 @@ static void read_kind(Reading *r)
 				known_model_types(r->d->arena, &r->c->families, r->cf->model_type));
 	}
 	read_architecture(r);
-	if (code && !value_passes(code, IS_EMPTY))
+	if (code && r->family && key_of_reader(r->family, READER_CODE))
+		note_at(r->d, A0213, code->at, "auto_map names Python code of the checkpoint: it is never run, %s is the class of "
+			"transformers", r->family->name);
+	else if (code && !value_passes(code, IS_EMPTY))
 		fail_at(r->d, A0204, code->at, "auto_map names Python code of the checkpoint: it is never run");
 	read_quant(r->c, config_lookup(r, "quantization_config"));
 }
@@ -394,9 +399,15 @@ static void derive_heads(Reading *r)
 static void read_fields(Reading *r)
 {
 	r->cf->each = r->family->layer;
+	r->cf->has_qk_norm = true;
+	r->cf->scale_embeddings = r->family->scale_embeddings;
 	for (const ConfigKey *k = r->family->keys; k->name; k++)
 		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)
 			read_field(r, k);
+	if (!r->cf->has_qk_norm)
+		r->cf->each.qk_norm = QK_NORM_NONE;
+	if (key_of_field(r->family, FIELD_OF(n_shared)))
+		r->cf->each.shared_dim = r->cf->n_shared * r->cf->each.ffn_dim;
 	derive_heads(r);
 }
 
@@ -405,8 +416,10 @@ static void read_tie(Reading *r)
 	const Value *inner = value_get(r->text, "tie_word_embeddings");
 	const Value *outer = value_get(r->top, "tie_word_embeddings");
 	const Value *v = outer ? outer : inner;
+	const ConfigKey *k = key_of_reader(r->family, READER_TIE);
 	r->cf->at_tie = v ? v->at : r->text->at;
-	config_note(r, "tie_word_embeddings", v, v ? NULL : "false");
+	r->cf->tie_embeddings = k && k->absent != 0;
+	config_note(r, "tie_word_embeddings", v, v ? NULL : r->cf->tie_embeddings ? "true" : "false");
 	if (!v || !want_bool(r->d, A0203, "tie_word_embeddings", v, &r->cf->tie_embeddings))
 		return;
 	bool is_there = true;

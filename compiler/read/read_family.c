@@ -48,7 +48,10 @@ static const ConfigKey common_keys[] = {
 
 /* What a key may be: the word of `is`. A size has no meaningful default, unless the class has one or other keys
  * give it (DERIVED). */
-enum { DERIVED = 1 << 8, HAS_DEFAULT = 1 << 9 /* must have one */ };
+enum { DERIVED = 1 << 8, HAS_DEFAULT = 1 << 9 /* must have one */, MAX_THETA = 1000000000 };
+/* Meanings of keys that all files of a checkpoint, or all families, have under one name. */
+static const struct { const char *word, *key; } fixed_names[] = {{"bos", "bos_token_id"}, {"eos", "eos_token_id"},
+	{"tied", "tie_word_embeddings"}, {"rope_theta", "rope_theta"}, {"code", "auto_map"}};
 typedef struct Meaning {
 	const char *word;
 	ConfigKey key; /* but for its name */
@@ -64,11 +67,20 @@ static const Meaning meanings[] = {
 	SIZE("n_active", each.n_active, MAX_EXPERTS), SIZE("n_k_heads", each.n_k_heads, MAX_HEADS),
 	SIZE("n_v_heads", each.n_v_heads, MAX_HEADS), SIZE("k_dim", each.k_dim, 4096), SIZE("v_dim", each.v_dim, 4096),
 	SWITCH("qkv_bias", each.qkv_bias), SWITCH("o_bias", each.o_bias), SWITCH("mlp_bias", each.mlp_bias),
-	SWITCH("norm_topk", each.norm_topk),
+	SWITCH("norm_topk", each.norm_topk), SWITCH("has_qk_norm", has_qk_norm),
+	{"n_dense", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_dense), .lo = 0, .hi = PLAN_MAX_LAYERS}},
+	SIZE("dense_dim", dense_dim, MAX_DIM),
+	{"n_shared", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_shared), .lo = 0, .hi = 64}},
+	{"n_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.n_groups), .lo = 1, .hi = 32}},
+	{"top_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.top_groups), .lo = 1, .hi = 32}},
+	{"share_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.share_scale), .lo = 0, .hi = 1e4}},
+	{"query_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
+	READ("mlp_types", READER_MLP_TYPES, .flags = 0), READ("layer_heads", READER_LAYER_HEADS, .flags = 0),
+	READ("code", READER_CODE, .flags = 0),
 	{"norm_eps", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(norm_eps), .lo = 0, .hi = 1}},
 	{"bos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
 	{"eos", {.rule = KEY_ID, .flags = SHARED | MAY_BE_NULL, .absent = -1}},
-	READ("window", READER_WINDOW, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_POSITION),
+	READ("window", READER_WINDOW, .lo = 1, .hi = MAX_POSITION),
 	READ("has_window", READER_HAS_WINDOW, .flags = 0),
 	READ("first_window", READER_FIRST_WINDOW, .flags = HAS_DEFAULT, .hi = MAX_DIM),
 	READ("layer_types", READER_LAYER_TYPES, .flags = 0),
@@ -77,7 +89,13 @@ static const Meaning meanings[] = {
 	READ("n_experts_check", READER_EXPERTS_CHECK, .flags = 0),
 	READ("n_experts_other", READER_EXPERTS_OTHER, .flags = 0),
 	READ("conv_width", READER_TAPS, .to = FIELD(each.n_taps)), READ("state_dtype", READER_STATE_DTYPE, .flags = 0),
-	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0),
+	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0), READ("tied", READER_TIE, .flags = HAS_DEFAULT),
+	READ("rope_theta", READER_THETA, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_THETA),
+	READ("own_theta", READER_OWN_THETA, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_THETA),
+	READ("full_interval", READER_FULL_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
+	{"rotary_dim", {.rule = KEY_INT, .flags = DERIVED, .to = FIELD(rotary_dim), .lo = 2, .hi = 4096}},
+	READ("rope_layers", READER_ROPE_LAYERS, .flags = 0),
+	READ("rope_interval", READER_ROPE_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
 };
 /* Values by which a key changes nothing, besides false, true, 0, 1 and []. */
 static const struct { const char *word; int pass; } passes[] = {{"any", FREE}, {"no window", IF_NO_WINDOW},
@@ -242,8 +260,10 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 	if (also && (m->key.rule != KEY_BOOL || also->key.rule != KEY_BOOL))
 		return wrong(r, v, "%s = %s: only true and false can be of two things", name, value_text(r->d->arena, v));
 	const char *key = k->name;
-	if (m->key.rule == KEY_ID && strcmp(key, arena_printf(r->d->arena, "%s_token_id", m->word)) != 0)
-		return wrong(r, v, "%s = \"%s\": all files of a checkpoint have it as %s_token_id", name, m->word, m->word);
+	for (int i = 0; i < COUNT(fixed_names); i++)
+		if (strcmp(fixed_names[i].word, m->word) == 0 && strcmp(fixed_names[i].key, key) != 0)
+			return wrong(r, v, "%s = \"%s\": all files of a checkpoint have it as %s", name, m->word,
+				fixed_names[i].key);
 	const int flags = k->flags;
 	*k = m->key;
 	k->name = key;
@@ -255,7 +275,7 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 static void read_default(Facts *r, const char *name, const Value *of, ConfigKey *k)
 {
 	const Value *v = value_get(of, "default");
-	const bool is_bool = k->rule == KEY_BOOL || k->reader == READER_HAS_WINDOW;
+	const bool is_bool = k->rule == KEY_BOOL || k->reader == READER_HAS_WINDOW || k->reader == READER_TIE;
 	const char *full = arena_printf(r->d->arena, "%s.default", name);
 	int n = 0;
 	bool on = false;
@@ -349,7 +369,10 @@ static void read_keys(Facts *r, const Value *list)
 
 static void read_layer(Facts *r, const Value *v)
 {
-	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "qkv_bias", "rotary_part", "mrope"};
+	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias", "rotary_part",
+		"mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
+	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
+	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
 	static const char *const qk_norms[] = {"none", "head", "whole"};
 	LayerSpec *s = &r->f->layer;
@@ -359,7 +382,16 @@ static void read_layer(Facts *r, const Value *v)
 	s->post_norm = where != 0;
 	s->norm_one = choice(r, v, "norm_weight", "family.layer.norm_weight", weights, 2, 0) == 1;
 	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
-	s->norm_topk = true; /* where no key says so */
+	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
+	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 2, ACT_SILU);
+	s->router = (Router)choice(r, v, "router", "family.layer.router", routers, 2, ROUTER_SOFTMAX);
+	s->norm_topk = s->shared_gate = true; /* where nothing says so */
+	s->n_groups = s->top_groups = 1;
+	s->share_scale = 1;
+	flag(r, v, "shared_gate", "family.layer.shared_gate", &s->shared_gate);
+	flag(r, v, "scale_embeddings", "family.layer.scale_embeddings", &r->f->scale_embeddings);
+	if (value_get(v, "share_eps"))
+		want_real(r->d, A0216, "family.layer.share_eps", value_get(v, "share_eps"), 0, false, 1, &s->share_eps);
 	flag(r, v, "gate", "family.layer.gate", &s->has_gate);
 	flag(r, v, "qkv_bias", "family.layer.qkv_bias", &s->qkv_bias);
 	flag(r, v, "mrope", "family.layer.mrope", &r->f->has_mrope);
@@ -371,14 +403,22 @@ static void read_layer(Facts *r, const Value *v)
 /* layer_types: the first word is that of a layer with nothing special. */
 static void read_words(Facts *r, const Value *list)
 {
-	static const char *const keys[] = {"mixer", "window"}, *const mixers[] = {"attention", "delta"};
+	static const char *const keys[] = {"mixer", "window", "rope"}, *const mixers[] = {"attention", "delta"};
+	static const char *const ropes[] = {"first", "own", "stated", "none", "none beside windows"};
 	Family *f = r->f;
-	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false};
+	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false, WORD_ROPE_FIRST};
 	if (!list || !want_table(r->d, A0216, "family.layers", list))
 		return;
 	for (const Value *v = list->first; v; v = v->next) {
 		const char *name = arena_printf(r->d->arena, "family.layers.%s", key_text(r, v));
 		LayerWord word = {.word = v->key};
+		const Value *rope = value_get(v, "rope");
+		if (strcmp(v->key, "full_attention") == 0 && rope && v->n == 1) {
+			f->words[0].rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 5, 0);
+			if (has_own_rope(&f->words[0]))
+				wrong(r, rope, "%s.rope: the first table is that of full_attention", name);
+			continue;
+		}
 		if (f->n_words == MAX_WORDS) {
 			wrong(r, v, "%s: at most %d kinds of layers besides full_attention", name, MAX_WORDS - 1);
 			break;
@@ -390,11 +430,17 @@ static void read_words(Facts *r, const Value *list)
 			continue;
 		word.mixer = (Mixer)choice(r, v, "mixer", arena_printf(r->d->arena, "%s.mixer", name), mixers, 2, 0);
 		flag(r, v, "window", arena_printf(r->d->arena, "%s.window", name), &word.is_windowed);
-		if (word.mixer == MIXER_DELTA && word.is_windowed)
-			wrong(r, v, "%s: only attention has a window", name);
+		word.rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 5, 0);
+		for (int i = 0; i < f->n_words && has_own_rope(&word); i++)
+			if (has_own_rope(&f->words[i]))
+				wrong(r, rope, "%s.rope: %s has one already, and one is implemented", name, f->words[i].word);
+		if (word.mixer == MIXER_DELTA && (word.is_windowed || word.rope != WORD_ROPE_FIRST))
+			wrong(r, v, "%s: only attention has %s", name, word.is_windowed ? "a window" : "rope");
 		f->words[f->n_words++] = word;
 	}
 }
+
+bool has_own_rope(const LayerWord *word) { return word->rope == WORD_ROPE_OWN || word->rope == WORD_ROPE_STATED; }
 
 bool has_delta(const Family *f)
 {
@@ -453,7 +499,9 @@ static void check_whole(Facts *r, const Value *family)
 		windows |= f->words[i].is_windowed;
 	const Need needs[] = {{true, "head_dim", "attention"}, {true, "n_kv_heads", "attention"},
 		{true, "ffn_dim", "an MLP"}, {experts, "n_active", "experts"},
-		{is_read(f, "n_active") || is_read(f, "shared_dim"), "n_experts", "experts"},
+		{is_read(f, "n_active") || is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim") ||
+			f->layer.router == ROUTER_SIGMOID, "n_experts", "experts"},
+		{is_read(f, "n_dense") || is_read(f, "mlp_types"), "dense_dim", "an MLP beside experts"},
 		{delta, "n_k_heads", "delta"}, {delta, "n_v_heads", "delta"}, {delta, "k_dim", "delta"},
 		{delta, "v_dim", "delta"}, {delta, "conv_width", "delta"}, {delta, "interval", "delta"},
 		{delta, "layer_types", "delta"},
@@ -467,6 +515,10 @@ static void check_whole(Facts *r, const Value *family)
 			"mlp_post_norm must be there");
 	if (!f->names[NAME_DELTA_QKVZ] != !f->names[NAME_DELTA_BA])
 		wrong(r, family, "family.tensors: delta_qkvz and delta_ba are there together, or neither is");
+	if (f->layer.head_gate && (!f->names[NAME_HEAD_GATE] || f->layer.has_gate))
+		wrong(r, family, "family.layer.head_gate: head_gate has no usual name in family.tensors, and excludes gate");
+	if (f->names[NAME_QKV] && f->layer.has_gate)
+		wrong(r, family, "family.tensors: qkv has no rows of a gate, which family.layer.gate needs");
 	if (f->draft_prefix && !f->layer.pre_norm)
 		wrong(r, family, "family.draft: a drafting head of layers without a norm before them is not implemented");
 }
@@ -598,6 +650,15 @@ void lay_layers(Compile *c)
 			continue;
 		s->mixer = old[l].mixer;
 		s->window = old[l].window;
+		s->rope = old[l].rope;
+		s->is_listed_dense = old[l].is_listed_dense;
+		s->listed_heads = old[l].listed_heads;
+		s->n_heads = s->listed_heads ? s->listed_heads : s->n_heads;
+		s->is_dense = s->is_listed_dense || l < cf->n_dense;
+		if (s->is_dense) {
+			s->n_experts = s->shared_dim = 0;
+			s->ffn_dim = cf->dense_dim;
+		}
 		s->kv = old[l].kv;
 		s->rotate = old[l].rotate;
 	}

@@ -57,8 +57,74 @@ static void read_experts(Reading *r)
 		fail_at(r->d, A0205, b->at, "%s = %s: %s in line %d says %s", again, value_text(r->d->arena, b), name,
 			a->at.line, value_text(r->d->arena, a));
 	if (size && cf->each.n_active > cf->each.n_experts)
-		fail_at(r->d, A0205, lookup(r, active)->at, "%s = %d: %s = %d", active, cf->each.n_active, name,
-			cf->each.n_experts);
+		fail_at(r->d, A0205, lookup(r, active) ? lookup(r, active)->at : r->text->at, "%s = %d: %s = %d", active,
+			cf->each.n_active, name, cf->each.n_experts);
+}
+
+/* Words of a list, one a layer: dense ones have an MLP all the same. */
+static void read_mlp_types(Reading *r)
+{
+	const char *name = name_of(r, READER_MLP_TYPES);
+	const Value *v = lookup(r, name);
+	int l = 0;
+	if (!v)
+		fail_at(r->d, A0202, r->text->at, "%s is missing", name);
+	if (!v || !want_array(r->d, A0203, name, v))
+		return;
+	if (r->cf->n_layers && v->n != r->cf->n_layers)
+		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
+			r->cf->n_layers);
+	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		const char *word;
+		if (!want_string(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, &word))
+			return;
+		r->cf->layers[l].is_listed_dense = strcmp(word, "dense") == 0;
+		if (!r->cf->layers[l].is_listed_dense && strcmp(word, "sparse") != 0) {
+			fail_at(r->d, A0206, e->at, "%s[%d] = %s: expected \"dense\" or \"sparse\"", name, l,
+				value_text(r->d->arena, e));
+			return;
+		}
+	}
+}
+
+static void check_groups(Reading *r)
+{
+	const LayerSpec *s = &r->cf->each;
+	const ConfigKey *k = key_of_field(r->family, offsetof(Config, each.n_groups));
+	const ConfigKey *top = key_of_field(r->family, offsetof(Config, each.top_groups));
+	const char *groups = k ? k->name : "groups", *open = top ? top->name : "groups that are open";
+	if (!s->n_experts)
+		return;
+	const Value *v = k ? lookup(r, k->name) : NULL, *t = top ? lookup(r, top->name) : NULL;
+	const Loc at = v ? v->at : t ? t->at : r->text->at;
+	if (s->n_experts % s->n_groups)
+		fail_at(r->d, A0205, at, "%s = %d: must divide the %d experts", groups, s->n_groups, s->n_experts);
+	else if (s->top_groups > s->n_groups)
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: %s = %d", open, s->top_groups, groups, s->n_groups);
+	else if (s->n_active <= s->n_experts && s->n_active > s->n_experts / s->n_groups * s->top_groups)
+		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: groups of %d experts are less than the %d of a row", open,
+			s->top_groups, s->n_experts / s->n_groups, s->n_active);
+}
+
+/* Query heads of each layer. */
+static void read_layer_heads(Reading *r)
+{
+	const char *name = name_of(r, READER_LAYER_HEADS);
+	const Value *v = lookup(r, name);
+	int l = 0;
+	if (!v || !want_array(r->d, A0203, name, v))
+		return;
+	if (r->cf->n_layers && v->n != r->cf->n_layers)
+		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
+			r->cf->n_layers);
+	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		int *heads = &r->cf->layers[l].listed_heads;
+		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 1, MAX_HEADS, heads))
+			return;
+		if (r->cf->each.n_kv_heads && *heads % r->cf->each.n_kv_heads)
+			fail_at(r->d, A0205, e->at, "%s[%d] = %d: %s = %d must divide it", name, l, *heads,
+				field_name(r, offsetof(Config, each.n_kv_heads)), r->cf->each.n_kv_heads);
+	}
 }
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------------ */
@@ -133,6 +199,33 @@ static void read_draft_layers(Reading *r)
 		want_int(r->d, A0203, name, v, 0, 8, &r->cf->n_mtp);
 }
 
+/* Layers whose positions turn nothing ---------------------------------------------------------------------- */
+
+/* A list has 1 where rope turns, and without one it turns in all layers but every interval-th. */
+static void read_rope_layers(Reading *r)
+{
+	const char *name = name_of(r, READER_ROPE_LAYERS), *every_name = name_of(r, READER_ROPE_INTERVAL);
+	const Value *list = value_get(r->text, name), *every = every_name ? value_get(r->text, every_name) : NULL;
+	int interval = every_name ? (int)default_of(r, READER_ROPE_INTERVAL) : 0, l = 0;
+	if (every && !want_int(r->d, A0203, every_name, every, 1, PLAN_MAX_LAYERS, &interval))
+		return;
+	if (every_name)
+		config_note(r, every_name, every, every ? NULL : arena_printf(&r->c->arena, "%d", interval));
+	for (int i = 0; interval && i < PLAN_MAX_LAYERS; i++)
+		r->cf->layers[i].rope = (i + 1) % interval ? 0 : -1;
+	if (!list || list->kind == VALUE_NULL || !want_array(r->d, A0203, name, list))
+		return;
+	if (r->cf->n_layers && list->n != r->cf->n_layers)
+		fail_at(r->d, A0205, list->at, "%s has %d entr%s: num_hidden_layers = %d", name, list->n,
+			list->n == 1 ? "y" : "ies", r->cf->n_layers);
+	for (const Value *e = list->first; e && l < r->cf->n_layers; e = e->next, l++) {
+		int turns = 0;
+		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 0, 1, &turns))
+			return;
+		r->cf->layers[l].rope = turns ? 0 : -1;
+	}
+}
+
 /* Windows -------------------------------------------------------------------------------------------------
  *
  * The keys that a family lists say how its class decides: a class without use_sliding_window means its number; one
@@ -189,7 +282,7 @@ static int read_window_number(Reading *r)
 		return -1;
 	if (flag_name)
 		config_note(r, flag_name, flag, is_on ? "true" : "false");
-	config_note(r, name, v, v ? NULL : arena_printf(&r->c->arena, "%d", window));
+	config_note(r, name, v, v ? NULL : window ? arena_printf(&r->c->arena, "%d", window) : "null");
 	return on && !(v && v->kind == VALUE_NULL) ? window : 0;
 }
 
@@ -203,8 +296,31 @@ static void fail_no_window(Reading *r, int l)
 		word = word->next;
 	fail_at(r->d, A0205, v->at, "%s[%d] = \"%s\": there is no window, as %s", list, l, word->string,
 		number && number->kind == VALUE_NULL ? arena_printf(r->d->arena, "%s = null", name)
+		: !flag ? arena_printf(r->d->arena, "%s = null, the default of %s", name, r->family->name)
 		: value_get(r->text, flag) ? arena_printf(r->d->arena, "%s = false", flag)
 		: arena_printf(r->d->arena, "%s = false, the default of %s", flag, r->family->name));
+}
+
+/* By which rope table layers turn, where it goes by the layer's word. */
+static void set_ropes(Reading *r, const bool *is_windowed, int window)
+{
+	const Family *f = r->family;
+	WordRope ropes[2] = {f->words[0].rope, WORD_ROPE_FIRST}; /* of those without a window, and of those with one */
+	for (int i = 1; i < f->n_words; i++)
+		ropes[1] = f->words[i].is_windowed ? f->words[i].rope : ropes[1];
+	for (int l = 0; l < r->cf->n_layers && (ropes[0] || ropes[1]); l++) {
+		const WordRope rope = ropes[is_windowed[l]];
+		const bool has_none = rope == WORD_ROPE_NONE || (rope == WORD_ROPE_NONE_BESIDE_WINDOWS && window > 0);
+		r->cf->layers[l].rope = has_none ? -1 : rope == WORD_ROPE_OWN || rope == WORD_ROPE_STATED;
+	}
+}
+
+/* Which layers have a window where no list says so: all but every n-th, those without rope, or those from `first` on. */
+static bool is_windowed_alone(Reading *r, int l, int every, int first)
+{
+	if (name_of(r, READER_FULL_INTERVAL))
+		return (l + 1) % every != 0;
+	return name_of(r, READER_ROPE_LAYERS) ? r->cf->layers[l].rope < 0 : l >= first;
 }
 
 static void read_windows(Reading *r)
@@ -225,8 +341,14 @@ static void read_windows(Reading *r)
 			return;
 		config_note(r, first_name, from, text);
 	}
+	const char *every_name = name_of(r, READER_FULL_INTERVAL);
+	int every = every_name ? (int)default_of(r, READER_FULL_INTERVAL) : 1;
+	const Value *interval = every_name && !is_listed ? lookup(r, every_name) : NULL;
+	if (interval && !want_int(r->d, A0203, every_name, interval, 1, PLAN_MAX_LAYERS, &every))
+		return;
 	for (int l = 0; l < n && !is_listed; l++)
-		is_windowed[l] = window > 0 && l >= first;
+		is_windowed[l] = window > 0 && is_windowed_alone(r, l, every, first);
+	set_ropes(r, is_windowed, window);
 	const int l = first_of(is_windowed, n);
 	if (window < 0 || l == n)
 		return;
@@ -242,9 +364,16 @@ void read_layer_kinds(ConfigReading *r)
 {
 	if (has_experts(r->family))
 		read_experts(r);
+	if (name_of(r, READER_MLP_TYPES))
+		read_mlp_types(r);
+	if (name_of(r, READER_LAYER_HEADS))
+		read_layer_heads(r);
+	check_groups(r);
 	if (has_delta(r->family))
 		read_delta(r);
 	if (r->family->draft_prefix)
 		read_draft_layers(r);
+	if (name_of(r, READER_ROPE_LAYERS))
+		read_rope_layers(r);
 	read_windows(r);
 }

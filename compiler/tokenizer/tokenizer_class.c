@@ -90,12 +90,24 @@ static const char *llama_parts(Arena *a, Diags *d, const Value *config)
 		space ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
 }
 
+static const char *gemma_parts(Arena *a, Diags *d, const Value *config)
+{
+	(void)d;
+	(void)config;
+	return arena_strdup(a, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" MARK
+		"\"},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":"
+		"\"MergedWithPrevious\",\"invert\":false},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" MARK_DECODERS
+		"]},\"model\":{\"unk_token\":null,\"fuse_unk\":true,\"byte_fallback\":true,\"ignore_merges\":false}}");
+}
+
 static const TokenizerClass classes[] = {
 	{.name = "Qwen2Tokenizer", .unk = "<|endoftext|>", .eos = "<|endoftext|>", .pad = "<|endoftext|>", .readds = true,
 		.keeps_pad = true, .parts = qwen2_parts},
 	{.name = "Qwen3_5Tokenizer", .unk = "<|endoftext|>", .eos = "<|endoftext|>", .pad = "<|endoftext|>",
 		.keeps_pad = true, .parts = qwen3_5_parts},
 	{.name = "LlamaTokenizer", .unk = "<unk>", .bos = "<s>", .eos = "</s>", .parts = llama_parts},
+	{.name = "GemmaTokenizer", .unk = "<unk>", .bos = "<bos>", .eos = "<eos>", .pad = "<pad>", .mask = "<mask>",
+		.keeps_pad = true, .parts = gemma_parts},
 	{.name = "GPT2Tokenizer", .unk = "<|endoftext|>", .bos = "<|endoftext|>", .eos = "<|endoftext|>",
 		.keeps_pad = true, .parts = gpt2_parts},
 	{.name = "GPTNeoXTokenizer", .unk = "<|endoftext|>", .bos = "<|endoftext|>", .eos = "<|endoftext|>",
@@ -112,7 +124,7 @@ static const char *const other_classes[] = {
 	"CohereTokenizer", "CpmAntTokenizer", "CpmTokenizer", "DPRContextEncoderTokenizer",
 	"DPRQuestionEncoderTokenizer", "DPRReaderTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer", "DiaTokenizer",
 	"DistilBertTokenizer", "EsmTokenizer", "EsmcTokenizer", "FSMTTokenizer", "FastSpeech2ConformerTokenizer",
-	"FlaubertTokenizer", "FunnelTokenizer", "GPTNeoXJapaneseTokenizer", "GPTSw3Tokenizer", "GemmaTokenizer",
+	"FlaubertTokenizer", "FunnelTokenizer", "GPTNeoXJapaneseTokenizer", "GPTSw3Tokenizer",
 	"HerbertTokenizer", "LasrTokenizer", "LayoutLMv2Tokenizer", "LayoutLMv3Tokenizer", "LayoutXLMTokenizer",
 	"LukeTokenizer", "M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer", "MLukeTokenizer", "MPNetTokenizer",
 	"MarianTokenizer", "MarkupLMTokenizer", "MgpstrTokenizer", "MistralCommonBackend", "MistralCommonTokenizer",

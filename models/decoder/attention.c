@@ -11,10 +11,13 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 	const LayerSpec *s = &d->spec;
 	const int hdim = s->head_dim, nq = s->n_heads * hdim, nkv = s->n_kv_heads * hdim, cols = c->model.config.hidden_dim;
 	static const TensorRole roles[] = {NAME_Q, NAME_K, NAME_V};
-	if (!d->spec.has_gate) {
-		d_products(c, d, l, 3, roles, (int64_t[]){nq, nkv, nkv}, cols, w);
+	const int64_t rows[] = {nq, nkv, nkv};
+	if (d->names[NAME_QKV])
+		d_parts(c, d, l, 3, NAME_QKV, (const char *[]){"query", "key", "value"}, rows, cols, w);
+	else if (!d->spec.has_gate)
+		d_products(c, d, l, 3, roles, rows, cols, w);
+	if (d->names[NAME_QKV] || !d->spec.has_gate)
 		return;
-	}
 	const char *modules[3];
 	for (int i = 0; i < 3; i++)
 		modules[i] = d_part(c, d, l, roles[i]);
@@ -93,6 +96,15 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	if (p->has_gate) {
 		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});
+		o = gated;
+	}
+	if (p->head_gate) {
+		Product g;
+		d_products(c, d, l, 1, (const TensorRole[]){NAME_HEAD_GATE}, (int64_t[]){p->n_heads}, hidden, &g);
+		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
+		gate = d_linear(c, l, n, &g, -1, "attn.gate", p->n_heads);
+		g_op(c, p->head_gate == HEAD_GATE_SOFTPLUS ? OP_softplus_gate : OP_sigmoid_gate, l, BOTH, NULL,
+			(int[]){o, gate, gated});
 		o = gated;
 	}
 	d_products(c, d, l, 1, (const TensorRole[]){NAME_O}, (int64_t[]){hidden}, nq, &wo);

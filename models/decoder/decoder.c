@@ -5,8 +5,9 @@
 
 /* Frequencies of rope, f32 [head_dim / 2]: default theta^(-2i/d); linear divides by factor; llama3 keeps
  * short wavelengths, divides long ones and blends between (Llama 3.1 reference code); yarn blends by
- * dimension (arXiv 2309.00071, section 3.2). */
-static void rope_frequencies(const Rope *r, int dim, float *out)
+ * dimension (arXiv 2309.00071, section 3.2); longrope has a divisor for each pair, one list for contexts up to the
+ * original one and one beyond, of which transformers takes either by the length that a text has so far. */
+static void rope_frequencies(const Rope *r, int dim, int context, float *out)
 {
 	const double pi = 3.14159265358979323846;
 	double low = 0, high = 0;
@@ -37,19 +38,25 @@ static void rope_frequencies(const Rope *r, int dim, float *out)
 			ramp = fmin(fmax((i - low) / (high - low), 0), 1);
 			f = f / r->factor * ramp + f * (1 - ramp);
 			break;
+		case ROPE_LONGROPE:
+			f /= (context <= r->original_context ? r->short_factor : r->long_factor)[i];
+			break;
 		}
 		out[i] = (float)f;
 	}
 }
 
-/* Yarn's factor on cos and sin: given, or from mscale, or 0.1 ln(factor) + 1. */
+/* The factor on cos and sin. Yarn: given, or from mscale, or 0.1 ln(factor) + 1; longrope: given, or sqrt(1 + ln(factor) /
+ * ln(original_context)). */
 static double rope_factor(const Rope *r)
 {
-	if (r->kind != ROPE_YARN)
+	if (r->kind != ROPE_YARN && r->kind != ROPE_LONGROPE)
 		return 1;
 	if (r->attention_factor != 0)
 		return r->attention_factor;
 	double ln = r->factor > 1 ? log(r->factor) : 0;
+	if (r->kind == ROPE_LONGROPE)
+		return ln > 0 ? sqrt(1 + ln / log(r->original_context)) : 1;
 	if (r->mscale != 0 && r->mscale_all_dim != 0)
 		return (0.1 * r->mscale * ln + 1) / (0.1 * r->mscale_all_dim * ln + 1);
 	return 0.1 * ln + 1;
@@ -69,6 +76,22 @@ void d_products(Compile *c, const Decoder *d, int l, int n, const TensorRole *ro
 	for (int i = 0; i < n; i++)
 		names[i] = d_part(c, d, l, roles[i]);
 	g_products(c, n, names, rows, cols, out);
+}
+
+void d_parts(Compile *c, const Decoder *d, int l, int n, TensorRole module, const char *const *names,
+	const int64_t *rows, int cols, Product *out)
+{
+	const char *all = d_part(c, d, l, module);
+	Piece pieces[4];
+	int64_t of = 0, at = 0;
+	for (int i = 0; i < n; i++)
+		of += rows[i];
+	for (int i = 0; i < n; at += rows[i++]) {
+		pieces[i] = (Piece){all, of, at, rows[i], NULL};
+		out[i] = (Product){.name = arena_printf(&c->arena, "%s.%s", all, names[i]), .n_pieces = 1,
+			.pieces = &pieces[i], .cols = cols};
+	}
+	g_products_of(c, n, out);
 }
 
 int d_vector(Compile *c, const Decoder *d, int l, TensorRole role, int n)
@@ -131,7 +154,11 @@ static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 	const int hidden = c->model.config.hidden_dim, ffn = d->spec.ffn_dim;
 	const bool has_bias = d->spec.mlp_bias;
 	Product w[2], w_down;
-	d_products(c, d, l, 2, (const TensorRole[]){NAME_GATE, NAME_UP}, (int64_t[]){ffn, ffn}, hidden, w);
+	const int64_t rows[] = {ffn, ffn};
+	if (d->names[NAME_GATE_UP])
+		d_parts(c, d, l, 2, NAME_GATE_UP, (const char *[]){"gate", "up"}, rows, hidden, w);
+	else
+		d_products(c, d, l, 2, (const TensorRole[]){NAME_GATE, NAME_UP}, rows, hidden, w);
 	int b_gate = d_bias(c, d, l, has_bias, NAME_GATE, ffn), b_up = d_bias(c, d, l, has_bias, NAME_UP, ffn);
 	d_products(c, d, l, 1, (const TensorRole[]){NAME_DOWN}, (int64_t[]){hidden}, ffn, &w_down);
 	int b_down = d_bias(c, d, l, has_bias, NAME_DOWN, hidden);
@@ -139,7 +166,7 @@ static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 	int gate = d_linear(c, l, n, &w[0], b_gate, "gate", ffn);
 	int up = d_linear(c, l, n, &w[1], b_up, "up", ffn);
 	int h = d_act(c, l, "h", DT_bf16, ffn);
-	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	g_op(c, d->spec.act == ACT_GELU_TANH ? OP_geglu : OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
 	return d_linear(c, l, h, &w_down, b_down, "mlp.down", hidden);
 }
 
@@ -159,9 +186,12 @@ static Decoder d_layer(Compile *c, const Decoder *model, int l)
 	const Rope *rope = s.rope < 0 ? NULL : &cf->ropes[s.rope];
 	d.attrs = (Attrs){.head_dim = s.head_dim, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .page = c->graph.page,
 		.rotary_dim = rope ? rope->rotary_dim : 0, .rope_factor = rope ? (float)rope_factor(rope) : 1,
-		.rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one, .scale = (float)(1 / sqrt(s.head_dim)),
+		.rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one,
+		.scale = (float)(1 / sqrt(s.query_scale > 0 ? s.query_scale : s.head_dim)),
 		.window = s.window < c->graph.max_context ? s.window : 0, /* as long as the context it hides nothing */
 		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
+		.n_groups = s.n_groups, .top_groups = s.top_groups, .share_eps = (float)s.share_eps,
+		.share_scale = (float)s.share_scale,
 		.n_k_heads = s.n_k_heads, .n_v_heads = s.n_v_heads, .k_dim = s.k_dim, .v_dim = s.v_dim, .n_taps = s.n_taps};
 	return d;
 }
@@ -188,7 +218,7 @@ void build_decoder(Compile *c)
 	for (int i = 0; i < cf->n_ropes; i++) {
 		const int n = cf->ropes[i].rotary_dim;
 		float *inv_freq = ARENA_ARRAY(&c->arena, float, n / 2);
-		rope_frequencies(&cf->ropes[i], n, inv_freq);
+		rope_frequencies(&cf->ropes[i], n, c->model.options.max_context, inv_freq);
 		model.inv_freq[i] = g_constant(c, i ? arena_printf(&c->scratch, "atlas.inv_freq.%d", i) : "atlas.inv_freq",
 			DT_f32, n / 2, inv_freq);
 	}

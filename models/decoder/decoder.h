@@ -33,6 +33,9 @@ int d_act(Compile *c, int l, const char *name, Dtype dtype, int64_t cols);
 /* Weights of n <= 4 modules of a layer, which read the same [ROWS, cols]. */
 void d_products(Compile *c, const Decoder *d, int l, int n, const TensorRole *roles, const int64_t *rows, int cols,
 	Product *out);
+/* The same of n <= 4 products whose rows follow each other in one module; names: of their tensors. */
+void d_parts(Compile *c, const Decoder *d, int l, int n, TensorRole module, const char *const *names,
+	const int64_t *rows, int cols, Product *out);
 int d_linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols);
 int d_rmsnorm(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
 int d_add(Compile *c, int l, int x, int y, const char *name);

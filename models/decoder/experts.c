@@ -79,6 +79,12 @@ static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole rol
 	return out;
 }
 
+/* What experts are chosen by, besides what the router makes of a row; -1 = there is none. */
+static int router_bias(Compile *c, const Decoder *d, int l)
+{
+	return d->names[NAME_ROUTER_BIAS] ? g_weight(c, d_part(c, d, l, NAME_ROUTER_BIAS), 1, d->spec.n_experts, 0) : -1;
+}
+
 static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 {
 	const Config *cf = &c->model.config;
@@ -103,7 +109,10 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 	g_linear(c, l, BOTH, &router, n, -1, logits);
 	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active);
 	int share = d_act(c, l, "share", DT_f32, d->spec.n_active);
-	g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
+	if (d->spec.router == ROUTER_SIGMOID)
+		g_op(c, OP_route_sigmoid, l, BOTH, &d->attrs, (int[]){logits, router_bias(c, d, l), expert, share});
+	else
+		g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
 	int y = d_act(c, l, "experts", DT_bf16, hidden);
 	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
 		down.scale, down.row_scale, y});
@@ -114,15 +123,19 @@ static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 {
 	const int hidden = c->model.config.hidden_dim, width = d->spec.shared_dim;
 	Product w[2], w_down, w_gate;
+	const bool has_share = d->spec.shared_gate;
 	d_products(c, d, l, 2, (const TensorRole[]){NAME_SHARED_GATE, NAME_SHARED_UP},
 		(int64_t[]){width, width}, hidden, w);
 	d_products(c, d, l, 1, (const TensorRole[]){NAME_SHARED_DOWN}, (int64_t[]){hidden}, width, &w_down);
-	d_products(c, d, l, 1, (const TensorRole[]){NAME_SHARED_SHARE}, (int64_t[]){1}, hidden, &w_gate);
+	if (has_share)
+		d_products(c, d, l, 1, (const TensorRole[]){NAME_SHARED_SHARE}, (int64_t[]){1}, hidden, &w_gate);
 	int gate = d_linear(c, l, n, &w[0], -1, "shared.gate", width);
 	int up = d_linear(c, l, n, &w[1], -1, "shared.up", width);
 	int h = d_act(c, l, "shared.h", DT_bf16, width);
 	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
 	int y = d_linear(c, l, h, &w_down, -1, "shared.down", hidden);
+	if (!has_share)
+		return y;
 	int share = d_linear(c, l, n, &w_gate, -1, "shared.share", 1), gated = d_act(c, l, "shared", DT_bf16, hidden);
 	g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){y, share, gated});
 	return gated;

@@ -8,6 +8,7 @@
 #include "artifacts/numbers.h"
 #include "artifacts/op_table.h"
 #include "runtime/cpu/ref_check.h"
+#include "runtime/cpu/ref_ops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,9 +74,13 @@ static const char *check_experts(const Graph *g, const GraphOp *op)
 	const Attrs *a = &op->attrs;
 	if (!op_has_attr(op->kind, "TOPK"))
 		return NULL;
-	const int of = op_operand(op->kind, op->kind == OP_route ? "logits" : "gate_up");
-	const Tensor *t = &g->tensors[op->operands[of]];
-	if (a->n_active < 1 || a->n_active > t->shape[op->kind == OP_route])
+	const bool routes = op_operand(op->kind, "logits") >= 0, has_groups = op_has_attr(op->kind, "GROUPS");
+	const int of = op_operand(op->kind, routes ? "logits" : "gate_up");
+	const int64_t n = g->tensors[op->operands[of]].shape[routes];
+	if (has_groups && (a->n_groups < 1 || a->n_groups > REF_MAX_GROUPS || n % a->n_groups || a->top_groups < 1 ||
+			a->top_groups > a->n_groups))
+		return "GROUPS do not divide the experts there are, or TOP_GROUPS is more than them";
+	if (a->n_active < 1 || a->n_active > (has_groups ? n / a->n_groups * a->top_groups : n))
 		return "TOPK is not between 1 and the experts there are";
 	if (op->kind == OP_experts && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
 		op->operands[op_operand(op->kind, "down_scale")] >= 0) && (a->block_n < 1 || a->block_k < 1))

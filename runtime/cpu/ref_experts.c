@@ -12,15 +12,20 @@
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-void ref_sigmoid_gate(const RefCall *c)
+static double softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
+
+static void gate_row(const RefCall *c, double of(double x))
 {
 	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1), gates = ref_dim(c, "gate", 1);
 	const float *x = ref_floats(c, "x"), *gate = ref_floats(c, "gate");
 	float *y = ref_floats(c, "y");
 	for (int64_t t = 0; t < rows; t++)
 		for (int64_t n = 0; n < cols; n++)
-			y[t * cols + n] = (float)(x[t * cols + n] * sigmoid((double)gate[t * gates + n / (cols / gates)]));
+			y[t * cols + n] = (float)(x[t * cols + n] * of((double)gate[t * gates + n / (cols / gates)]));
 }
+
+void ref_sigmoid_gate(const RefCall *c) { gate_row(c, sigmoid); }
+void ref_softplus_gate(const RefCall *c) { gate_row(c, softplus); }
 
 /* Is id among the first n? */
 static bool is_taken(const int32_t *ids, int n, int id)
@@ -56,6 +61,59 @@ void ref_route(const RefCall *c)
 	for (int64_t t = 0; t < rows; t++)
 		route_row(&c->attrs, ref_floats(c, "logits") + t * experts, (int)experts, ref_ints(c, "expert") + t * active,
 			ref_floats(c, "share") + t * active);
+}
+
+/* What an expert is chosen by: never what it is worth. */
+static double score_of(const float *logits, const RefOperand *bias, int e)
+{
+	float more = 0;
+	if (bias->data)
+		ref_convert(bias, e, 1, &more);
+	return sigmoid((double)logits[e]) + (double)more;
+}
+
+/* Is the group among the best: fewer than `most` have a larger sum of two, or the same and a lower number? */
+static bool is_open(const double *sums, int n, int most, int group)
+{
+	int before = 0;
+	for (int g = 0; g < n; g++)
+		before += sums[g] > sums[group] || (sums[g] == sums[group] && g < group);
+	return before < most;
+}
+
+static void route_by_sigmoid(const Attrs *a, const float *logits, const RefOperand *bias, int n, int32_t *expert,
+	float *share)
+{
+	double sums[REF_MAX_GROUPS], chosen = (double)a->share_eps;
+	const int of = n / a->n_groups; /* experts of a group */
+	for (int g = 0; g < a->n_groups; g++) {
+		double first = -INFINITY, second = -INFINITY;
+		for (int e = g * of; e < (g + 1) * of; e++) {
+			const double score = score_of(logits, bias, e);
+			second = fmax(second, fmin(first, score));
+			first = fmax(first, score);
+		}
+		sums[g] = of > 1 ? first + second : first;
+	}
+	for (int j = 0; j < a->n_active; j++) {
+		int best = -1;
+		for (int e = 0; e < n; e++)
+			if (is_open(sums, a->n_groups, a->top_groups, e / of) && !is_taken(expert, j, e) &&
+					(best < 0 || score_of(logits, bias, e) > score_of(logits, bias, best)))
+				best = e;
+		expert[j] = best;
+		chosen += sigmoid((double)logits[best]);
+	}
+	for (int j = 0; j < a->n_active; j++)
+		share[j] = (float)(sigmoid((double)logits[expert[j]]) / (a->norm_topk ? chosen : 1) * (double)a->share_scale);
+}
+
+void ref_route_sigmoid(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "logits", 0), experts = ref_dim(c, "logits", 1), active = c->attrs.n_active;
+	for (int64_t t = 0; t < rows; t++)
+		route_by_sigmoid(&c->attrs, ref_floats(c, "logits") + t * experts, ref_arg(c, "bias"), (int)experts,
+			ref_ints(c, "expert") + t * active, ref_floats(c, "share") + t * active);
 }
 
 /* Matrices [E, n, k] of experts with their scales. */

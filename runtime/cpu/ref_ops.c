@@ -254,6 +254,27 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+void ref_geglu(const RefCall *c)
+{
+	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
+	float *y = ref_floats(c, "y");
+	const double root = 0.79788456080286535588; /* of 2 / pi */
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++) {
+		const double g = gate[i];
+		y[i] = (float)(g / 2 * (1 + tanh(root * (g + 0.044715 * g * g * g))) * up[i]);
+	}
+}
+
+void ref_scale(const RefCall *c)
+{
+	const float *x = ref_floats(c, "x");
+	float *y = ref_floats(c, "y");
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = c->attrs.factor * x[i];
+}
+
 void ref_soft_cap(const RefCall *c)
 {
 	const float *x = ref_floats(c, "x");

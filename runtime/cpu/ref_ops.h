@@ -22,6 +22,8 @@
 
 #include "artifacts/op_table.h"
 
+enum { REF_MAX_GROUPS = 64 }; /* of experts */
+
 typedef struct RefOperand {
 	void *data; /* NULL = absent. The caller's; IN operands are only read */
 	Dtype dtype;

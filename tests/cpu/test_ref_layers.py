@@ -40,6 +40,44 @@ def test_route(ref, experts, active, norm):  # noqa: F811
     close(got["share"], share / (share.sum(-1, keepdims=True) if norm else 1))
 
 
+def np_route_sigmoid(logits, bias, active, norm, groups, top, eps, scale):
+    """Glm4MoeTopkRouter of transformers, in float64."""
+    s = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    c = s + bias
+    of = c.reshape(len(s), groups, -1)
+    sums = np.sort(of, -1)[..., -2:].sum(-1)
+    chosen = np.argsort(-sums, -1, kind="stable")[:, :top]
+    mask = np.full(sums.shape, -np.inf)
+    np.put_along_axis(mask, chosen, 0, -1)
+    c = (of + mask[..., None]).reshape(s.shape)
+    want = np.argsort(-c, -1, kind="stable")[:, :active]
+    share = np.take_along_axis(s, want, -1)
+    return want, (share / (share.sum(-1, keepdims=True) + eps) if norm else share) * scale
+
+
+@pytest.mark.parametrize("norm", [0, 1])
+@pytest.mark.parametrize("spread", [0.0, 0.3, 30.0])
+@pytest.mark.parametrize(("experts", "active", "groups", "top"), [(1, 1, 1, 1), (8, 3, 4, 2), (128, 8, 1, 1), (160, 8, 8, 4)])
+def test_route_sigmoid(ref, experts, active, groups, top, spread, norm):  # noqa: F811
+    """A bias of any size chooses experts and is no part of their shares, not even where it is far above what a sigmoid
+    can be: shares found again by taking the bias away would be none."""
+    g = rng(experts)
+    logits, bias = 3 * normal(g, 9, experts), (spread * normal(g, experts)).astype(np.float32)
+    attrs = {"TOPK": active, "NORM_TOPK": norm, "GROUPS": groups, "TOP_GROUPS": top, "SHARE_EPS": 1e-20, "SHARE_SCALE": 2.5}
+    got = ref("route_sigmoid", attrs, logits=logits, bias=bias, expert=blank(9, active, kind=np.int32),
+              share=blank(9, active))  # fmt: skip
+    want, share = np_route_sigmoid(logits, bias.astype(np.float64), active, norm, groups, top, 1e-20, 2.5)
+    assert np.array_equal(got["expert"], want)
+    close(got["share"], share)
+
+
+def test_route_sigmoid_ties(ref):  # noqa: F811
+    logits = np.array([[1, 2, 2, 0, 2, 0], [4, 4, 4, 4, 4, 4]], np.float32)
+    attrs = {"TOPK": 2, "NORM_TOPK": 1, "GROUPS": 3, "TOP_GROUPS": 1, "SHARE_EPS": 0, "SHARE_SCALE": 1}
+    got = ref("route_sigmoid", attrs, logits=logits, bias=None, expert=blank(2, 2, kind=np.int32), share=blank(2, 2))
+    assert got["expert"].tolist() == [[1, 0], [0, 1]]
+
+
 def test_route_ties(ref):  # noqa: F811
     logits = np.array([[1, 2, 2, 0, 2], [4, 4, 4, 4, 4]], np.float32)
     got = ref("route", {"TOPK": 3, "NORM_TOPK": 1}, logits=logits, expert=blank(2, 3, kind=np.int32), share=blank(2, 3))

@@ -274,6 +274,29 @@ def test_add_swiglu(ref):
     assert np.allclose(got, [[0, 200, 0]])
 
 
+def test_geglu(ref):
+    """The tanh form: that with erf differs by 5e-4."""
+    g = rng()
+    x, up = normal(g, 3, 50) * 4, normal(g, 3, 50)
+    z = x.astype(np.float64)
+    want = z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))) * up
+    close(ref("geglu", gate=x, up=up, y=blank(3, 50))["y"], want)
+
+
+def test_scale(ref):
+    x = normal(rng(), 3, 50)
+    for factor in (0.5, 73.5):
+        close(ref("scale", {"FACTOR": factor}, x=x, y=blank(3, 50))["y"], factor * x.astype(np.float64))
+
+
+@pytest.mark.parametrize("gates", [1, 5, 20])
+def test_softplus_gate(ref, gates):
+    g = rng()
+    x, gate = normal(g, 3, 20), 20 * normal(g, 3, gates)
+    got = ref("softplus_gate", x=x, gate=gate, y=blank(3, 20))["y"]
+    close(got, x * np.repeat(np.logaddexp(0, gate.astype(np.float64)), 20 // gates, axis=1))
+
+
 def test_soft_cap(ref):
     x = normal(rng(), 3, 50) * 40
     for cap in (30.0, 0.5):

@@ -49,6 +49,8 @@ static const Pool pools[] = {
 	{"TOPK", 7, {1, 2, 2, 3, 4, 8, 10}},
 	{"FIRSTS", 5, {2, 3, 9, 129, 257}},
 	{"NORM_TOPK", 2, {0, 1}},
+	{"GROUPS", 4, {1, 1, 2, 8}},
+	{"TOP_GROUPS", 3, {1, 2, 4}},
 	{"SHARES", 5, {1, 2, 3, 9, 11}},
 	{"DRAFTS", 3, {1, 2, 3}},
 	{"AHEAD", 2, {1, 2}},

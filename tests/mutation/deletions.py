@@ -50,8 +50,11 @@ PLANS = (
     ("qwen3.5-27b-fp8.json", "sm_90a", {"prefill": "[16, 2048]", "decode": "[1]", "slots": 1, "max_context": 4096}, ""),
 )
 # Used by none of these plans: chosen beside delta_chunks by times, measured or of sm_120a; for drafting heads in f16
-# and f32; of ops that no family's graph has alone.
-UNUSED = ("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap")
+# and f32; of ops that no family's graph has alone, or that graphs of tests/families have.
+UNUSED = (
+    *("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap"),
+    *("plain_geglu", "plain_route_sigmoid", "plain_scale", "plain_softplus_gate"),
+)
 REFUSED = re.compile(
     r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
     r"\((?:all \w+ buckets, |(?:prefill|decode|draft|verify|probe) rows [\d, ]+, |acquire, )+"

@@ -1,11 +1,14 @@
 """Which keys a family has, what it says of the others, and values of config.json that MODEL.toml replaces."""
 
 import json
+import pathlib
 import re
 import shutil
+import tomllib
 
 import pytest
 
+REPO = pathlib.Path(__file__).resolve().parents[2]
 ABSENT = object()
 
 
@@ -68,14 +71,14 @@ REFUSED = [
     ("qwen3_moe", {"decoder_sparse_step": None}, "error[A0206]: decoder_sparse_step = null: expected 1, as qwen3_moe has it"),
     ("qwen3_moe", {"hidden_act": "gelu"}, 'error[A0206]: hidden_act = "gelu": expected "silu", as qwen3_moe has it'),
     ("qwen3", {"num_experts": 4}, "error[A0206]: num_experts = 4: this feature is not implemented for qwen3: it is a key of "
-     "qwen3_5_moe, qwen3_moe and qwen3_next"),
+     "minimax_m2, mixtral, qwen3_5_moe, qwen3_moe and qwen3_next"),
     ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: this feature is not implemented for qwen2: it is a key of llama"),
     ("qwen3", {"head_dim": None}, "error[A0203]: head_dim = null: expected an integer from 1 to 4096"),
     ("qwen3", {"num_key_value_heads": ABSENT},
      "error[A0205]: num_key_value_heads = 32, the default of qwen3: must divide num_attention_heads = 4"),
     ("qwen3_5", {"text.attention_bias": True}, "error[A0206]: attention_bias = true: expected false, as qwen3_5 has it"),
     ("qwen3_5", {"text.norm_topk_prob": True}, "error[A0206]: norm_topk_prob = true: this feature is not implemented for "
-     "qwen3_5: it is a key of qwen3_5_moe, qwen3_moe and qwen3_next"),
+     "qwen3_5: it is a key of glm4_moe, qwen3_5_moe, qwen3_moe and qwen3_next"),
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attn_factor": 1.5}},
      "error[A0209]: rope_scaling.attn_factor = 1.5: transformers does not read it, other engines multiply by it: write [config] in "
      'MODEL.toml, unset = ["rope_scaling.attn_factor"], and where it is meant rope_scaling.attention_factor = 1.70794'),
@@ -95,10 +98,15 @@ def test_refused(compiled, fixture, changes, message):
     assert any(line.startswith("m/config.json:") and message in line for line in lines), lines
 
 
+MODEL_TYPES = ", ".join(
+    name
+    for file in sorted((REPO / "models").glob("*.toml"))
+    for name in tomllib.loads(file.read_text()).get("family", {}).get("model_types", [])
+)
+
 # What is wrong once is told once, and nothing is told of values that follow from it: the file's errors, all of them.
 ONCE = [
-    ("llama", {"model_type": "Llama"}, "A0204", 'model_type = "Llama": expected one of llama, mistral, olmo2, qwen2, qwen3, '
-     "qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next: did you mean llama?"),
+    ("llama", {"model_type": "Llama"}, "A0204", f'model_type = "Llama": expected one of {MODEL_TYPES}: did you mean llama?'),
     ("qwen3", {"head_dim": 15}, "A0205", "head_dim = 15: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": 31}, "A0205", "head_dim = 31: expected an even number, rope turns pairs"),
     ("qwen3_5", {"text.head_dim": None}, "A0203", "head_dim = null: expected an integer from 1 to 4096"),

@@ -1,0 +1,42 @@
+// what      y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate
+// numerics  f32 from the inputs to the one rounding; batch-invariant
+// measured  not separately: bound by what it reads and writes
+// why       the op alone: of gate and up that two products have written
+#include "shared/contract.cuh"
+#include "shared/activation.cuh"
+
+KERNEL(plain_geglu, geglu)
+ARCH(80)
+NUMERICS(f32, batch_invariant)
+DIM(ROWS, 1)
+DIM(N, 4096)
+REQUIRE(N % 8 == 0)
+REQUIRE(ROWS <= 65535)
+ORDER(plain)
+GRID(ceil_div(N, 1024), ROWS, 1)
+BLOCK(128)
+SMEM(0)
+READS(ROWS * N * 4)
+WRITES(ROWS * N * 2)
+FLOPS(ROWS * N * 12)
+struct Args {
+	IN(bf16, gate, "ROWS, N");
+	IN(bf16, up, "ROWS, N");
+	OUT(bf16, y, "ROWS, N");
+};
+
+extern "C" __global__ void __launch_bounds__(128) plain_geglu(const Args a)
+{
+	let_next_start();
+	inputs_ready();
+	const int n = (blockIdx.x * 128 + threadIdx.x) * 8, t = blockIdx.y;
+	if (n >= N)
+		return;
+	float v[8], up[8];
+	unpack(load8(a.gate + i64(t) * N + n), v);
+	unpack(load8(a.up + i64(t) * N + n), up);
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		v[e] = gelu(v[e]) * up[e];
+	*reinterpret_cast<uint4 *>(a.y + i64(t) * N + n) = pack8(v);
+}

@@ -1,0 +1,131 @@
+"""What a config.json of a family says wrongly is refused with place and code, both sides named."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Fixture, changes of its config.json (text.KEY: of its text_config), code, what the message says.
+MUTANTS = [
+    ("seed_oss", {"residual_multiplier": 2}, "A0206", "residual_multiplier = 2: this feature is not implemented"),
+    ("seed_oss", {"attention_out_bias": None}, "A0203", "attention_out_bias = null: expected true or false"),
+    ("seed_oss", {"attention_out_bias": True}, "A0601",
+     "tensor model.layers.0.self_attn.o_proj.bias is missing: seed_oss needs it with shape [64]"),
+    ("seed_oss", {"attention_bias": False}, "A0604", "model.layers.0.self_attn.k_proj.bias"),
+    ("smollm3", {"no_rope_layers": [1, 0]}, "A0205", "no_rope_layers has 2 entries: num_hidden_layers = 3"),
+    ("smollm3", {"no_rope_layers": [1, 2, 1]}, "A0203", "no_rope_layers[1] = 2: expected an integer from 0 to 1"),
+    ("smollm3", {"no_rope_layer_interval": 0}, "A0203", "no_rope_layer_interval = 0: expected an integer from 1 to"),
+    ("smollm3", {"use_sliding_window": True, "sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
+    ("smollm3", {"use_sliding_window": True, "sliding_window": -4}, "A0203", "sliding_window = -4: expected an integer from 1"),
+    ("smollm3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}, "A0205",
+     'layer_types[1] = "sliding_attention": there is no window, as sliding_window = null'),
+    ("smollm3", {"layer_types": ["full_attention"] * 2}, "A0205", "layer_types has 2 entries: num_hidden_layers = 3"),
+    ("smollm3", {"layer_types": ["full_attention", "chunked_attention", "full_attention"]}, "A0206",
+     'layer_types[1] = "chunked_attention": expected "full_attention" or "sliding_attention"'),
+    ("phi3", {"rope_scaling.long_factor": [1.0] * 11}, "A0209",
+     "rope_scaling.long_factor has 11 numbers: 24 of a head's elements are turned, in 12 pairs"),
+    ("phi3", {"rope_scaling.short_factor": "absent"}, "A0209", "short_factor is missing: rope_type = longrope needs it"),
+    ("phi3", {"rope_scaling.long_factor": [0.0] * 12}, "A0209", "rope_scaling.long_factor[0] = 0.0: expected a number above 0"),
+    ("phi3", {"original_max_position_embeddings": "absent"}, "A0209", "original_max_position_embeddings is missing"),
+    ("phi3", {"intermediate_size": 79}, "A0214", "intermediate_size = 79: 9 tensors of the checkpoint have the shape of intermediate_size = 80"),
+    ("mixtral", {"num_local_experts": 5}, "A0214", "num_local_experts = 5: 2 tensors of the checkpoint have the shape of"),
+    ("mixtral", {"num_local_experts": 1, "num_experts_per_tok": "absent"}, "A0205", "num_experts_per_tok = 2: num_local_experts = 1"),
+    ("mixtral", {"num_experts": 5}, "A0205", "num_experts = 5: num_local_experts in line"),
+    ("olmo3", {"rope_theta": 10000}, "A0209", "rope_theta = 10000: the class gives layers of sliding_attention 500000 all the same"),
+    ("olmo3", {"rope_scaling": None, "rope_parameters": {"full_attention": {"rope_type": "default"}, "factor": 2.0}}, "A0209",
+     "rope_parameters.factor: beside tables for kinds of layers it is of none"),
+    ("olmo3", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "A0209",
+     "rope_scaling: rope_parameters in line"),
+    ("olmo3", {"sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
+    ("olmo3", {"layer_types": ["full_attention"]}, "A0205", "layer_types has 1 entry: num_hidden_layers = 3"),
+    ("exaone4", {"sliding_window": None}, "A0205", "there is no window, as sliding_window = null"),
+    ("exaone4", {"layer_types": None}, "A0203", 'sliding_window_pattern = "LG": expected an integer'),
+    ("gemma3", {"hidden_activation": "silu"}, "A0206", 'hidden_activation = "silu": expected "gelu_pytorch_tanh", as gemma3 has it'),
+    ("gemma3", {"query_pre_attn_scalar": 0}, "A0203", "query_pre_attn_scalar = 0: expected a number above 0"),
+    ("gemma3", {"final_logit_softcapping": 30.0}, "A0206", "final_logit_softcapping = 30.0: this feature is not implemented"),
+    ("gemma3", {"attn_logit_softcapping": 50.0}, "A0206", "attn_logit_softcapping = 50.0: this feature is not implemented"),
+    ("gemma3", {"use_bidirectional_attention": True}, "A0206", "use_bidirectional_attention = true: this feature"),
+    ("gemma3", {"rope_local_base_freq": 0}, "A0209", "rope_local_base_freq = 0: expected a number above 0"),
+    ("glm4_moe", {"n_group": 3}, "A0205", "n_group = 3: must divide the 8 experts"),
+    ("glm4_moe", {"topk_group": 5}, "A0205", "topk_group = 5: n_group = 4"),
+    ("glm4_moe", {"topk_group": 1}, "A0205", "topk_group = 1: groups of 2 experts are less than the 3 of a row"),
+    ("glm4_moe", {"scoring_func": "softmax"}, "A0206", 'scoring_func = "softmax": expected "sigmoid", as glm4_moe has it'),
+    ("glm4_moe", {"first_k_dense_replace": 0}, "A0601", "model.layers.0.mlp."),
+    ("glm4_moe", {"first_k_dense_replace": -1}, "A0203", "first_k_dense_replace = -1: expected an integer from 0"),
+    ("glm4_moe", {"routed_scaling_factor": 0}, "A0203", "routed_scaling_factor = 0: expected a number above 0"),
+    ("glm4_moe", {"n_shared_experts": 2}, "A0602", "model.layers.1.mlp.shared_experts."),
+    ("minimax_m2", {"rotary_dim": 64}, "A0205", "rotary_dim = 64: partial_rotary_factor = 0.5 in line"),
+    ("minimax_m2", {"partial_rotary_factor": "absent", "rotary_dim": 64}, "A0205", "rotary_dim = 64: heads have 32 elements"),
+    ("minimax_m2", {"use_routing_bias": False}, "A0206", "use_routing_bias = false: expected true, as minimax_m2 has it"),
+    ("minimax_m2", {"shared_intermediate_size": 64}, "A0206", "shared_intermediate_size = 64: expected"),
+    ("laguna", {"num_attention_heads_per_layer": [2, 4]}, "A0205",
+     "num_attention_heads_per_layer has 2 entries: num_hidden_layers = 3"),
+    ("laguna", {"num_attention_heads_per_layer": [2, 3, 4]}, "A0205",
+     "num_attention_heads_per_layer[1] = 3: num_key_value_heads = 2 must divide it"),
+    ("laguna", {"mlp_layer_types": ["dense", "sparse"]}, "A0205", "mlp_layer_types has 2 entries: num_hidden_layers = 3"),
+    ("laguna", {"mlp_layer_types": ["dense", "sparse", "moe"]}, "A0206", 'mlp_layer_types[2] = "moe": expected "dense" or'),
+    ("laguna", {"mlp_layer_types": "absent"}, "A0202", "mlp_layer_types is missing"),
+    ("laguna", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "A0209",
+     "rope_parameters.full_attention is missing: laguna states a table for each kind of layer"),
+    ("laguna", {"gating": "per-element"}, "A0206", 'gating = "per-element": expected "per-head", as laguna has it'),
+    ("laguna", {"moe_router_logit_softcapping": 30.0}, "A0206", "moe_router_logit_softcapping = 30.0: expected"),
+    ("llama", {"no_rope_layers": [1, 0]}, "A0206", "not implemented for llama: it is a key of smollm3"),
+    ("qwen3_vl", {"text.sliding_window": 64}, "A0206", "sliding_window = 64: this feature is not implemented for qwen3_vl"),
+]  # fmt: skip
+
+
+def folder_of(name):
+    return HERE / name if (HERE / name).is_dir() else HERE.parent / "fixtures" / name
+
+
+def changed(name, changes):
+    config = json.loads((folder_of(name) / "config.json").read_text())
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        of = config["text_config"] if path == ["text"] else config[path[0]] if path else config
+        if value == "absent":
+            del of[last]
+        else:
+            of[last] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code", "says"), MUTANTS, ids=[f"{m[0]}-{'-'.join(m[1])}-{i}" for i, m in enumerate(MUTANTS)]
+)
+def test_mutant(atlasc, tmp_path, name, changes, code, says):
+    for file in folder_of(name).glob("*.safetensors"):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "config.json").write_text(json.dumps(changed(name, changes), indent=1))
+    done = atlasc(tmp_path, "--target", "none", "--dry-run")
+    assert done.returncode == 4
+    assert any(f"error[{code}]: " in line and says in line for line in done.stderr.splitlines()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("glm4_moe", "model.layers.1.mlp.gate.e_score_correction_bias"),
+        ("minimax_m2", "model.layers.0.block_sparse_moe.e_score_correction_bias"),
+        ("laguna", "model.layers.1.mlp.experts.e_score_correction_bias"),
+        ("laguna", "model.layers.0.self_attn.g_proj.weight"),
+        ("phi3", "model.layers.0.self_attn.qkv_proj.weight"),
+        ("gemma3", "model.layers.0.pre_feedforward_layernorm.weight"),
+    ],
+)
+def test_a_tensor_is_missing(atlasc, tmp_path, name, tensor):
+    """A router without its bias would choose others; whatever is missing, or has another name, is named with what needs
+    it."""
+    shutil.copy(HERE / name / "config.json", tmp_path)
+    raw = (HERE / name / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = raw[8 : 8 + size]
+    assert header.count(f'"{tensor}"'.encode()) == 1
+    renamed = header.replace(tensor.encode(), tensor.encode()[:-1] + b"_")
+    (tmp_path / "model.safetensors").write_bytes(raw[:8] + renamed + raw[8 + size :])
+    done = atlasc(tmp_path, "--target", "none", "--dry-run")
+    assert done.returncode == 4
+    assert any(f"error[A0601]: tensor {tensor} is missing: {name}" in line for line in done.stderr.splitlines()), done.stderr
