@@ -92,7 +92,9 @@ def test_steps_are_counted_by_the_bucket_they_went_through(buckets, gpu, mixed):
     expected = server.by_step("step_expected_seconds")
     assert set(server.steps()) <= set(expected) and all(seconds > 0 for seconds in expected.values())
     of_mixed = {rows: seconds for (phase, rows), seconds in expected.items() if phase == "mixed"}
-    assert of_mixed == ({} if mixed in ("off", "turns") else {rows: expected["prefill", rows] for rows in (64, 128, 256)})
+    assert of_mixed == (
+        {} if mixed in ("off", "turns") else {rows: expected["prefill", rows] for rows in (64, 128, 256)}
+    )
     assert server.get("/v1/plan")[1]["mixed"] is (mixed in ("on", "default"))
     assert ("decode", 4) not in server.steps() and server.stop() == 0
 

@@ -14,9 +14,9 @@
 
 typedef struct Opening { const Args *args; const AtlasPlan *plan; AtlasDevice *started; } Opening;
 
-/* Rows of steps of prompts by default: those of the largest bucket that takes at most GAP_US by the ledger. Where answers
- * have no rows in it, that takes at most half as long again as the smallest of at least LEAST rows: with experts, of
- * which a few rows read as many as a lot of them, that is a larger one. */
+/* Rows of steps of prompts by default: those of the largest bucket that takes at most GAP_US by the ledger. Where steps
+ * are not mixed: at most half as long again as the smallest of at least LEAST rows. With experts, of which a few rows
+ * read as many as a lot of them, that is a larger one. */
 static int default_rows(const AtlasPlan *plan, const char *target, bool mixed)
 {
 	enum { GAP_US = 20000, LEAST = 128 };
