@@ -621,7 +621,7 @@ static int known_logits(Meaning *m)
 static void sample_best(Meaning *m)
 {
 	static const char *const names[] = {"step", "logits", "out_row", "row_slot", "row_pos", "sampling", "limits",
-		"rules", "stop_tokens", "counts", "slot_token", "slot_len", "ring"};
+		"rules", "masks", "stop_tokens", "counts", "slot_token", "slot_len", "ring"};
 	int v[PLAN_MAX_OPERANDS] = {0};
 	known_logits(m);
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -636,7 +636,8 @@ static void sample_best(Meaning *m)
 static void draw(Meaning *m, int row_pos, int v[PLAN_MAX_OPERANDS])
 {
 	const int of[PLAN_MAX_OPERANDS] = {0, known_logits(m), in(m, "ids"), in(m, "row_slot"), row_pos, in(m, "sampling"),
-		in(m, "limits"), in(m, "rules"), in(m, "counts"), in(m, "slot_token"), in(m, "slot_len"), in(m, "slot_draft")};
+		in(m, "limits"), in(m, "rules"), in(m, "masks"), in(m, "counts"), in(m, "slot_token"), in(m, "slot_len"),
+		in(m, "slot_draft")};
 	memcpy(v, of, sizeof of);
 	apply(m, OP_draw, v);
 	set(m, "logits", v[1]);

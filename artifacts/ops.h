@@ -85,13 +85,17 @@
  *   sampling   [SLOTS,8] f32  | temperature (0 = greedy) | top_p | min_p | repetition penalty
  *                             | presence penalty | frequency penalty | unused | unused |
  *   limits     [SLOTS,8]      | top_k (0 = all) | seed low | seed high | positions the slot may hold
- *                             | given 1 | given 2 | given 3 | rules, plus 2^16 if stop_tokens are tokens like others |
+ *                             | given 1 | given 2 | given 3 | rules, plus 2^16 if stop_tokens are tokens like others,
+ *                             | plus 2^17 if its tokens are masked |
  *              given j, for measuring alone: 0, or in how many of 2^16 positions the slot's j-th draft counts as
  *              accepted whatever was drawn (by a hash of the position: ref_draft.c)
  *   rules      [SLOTS,1536]   384 times | token id | bits of an f32 | position | 1 = it ends the sequence, else 0 |
  *              The first limits[s,7] mod 2^16 are the slot's, no two of one token. The f32 is added to the token's
  *              score, which is -inf below the position. Scores are changed for the draw alone: logits are left as the
  *              penalties make them
+ *   masks      [SLOTS,ceil_div(V,32)] where limits says so: bit v % 32 of word v / 32 = v may be drawn, else its score
+ *              is -inf, as by a rule. The host writes a row between steps; each token has a mask of its own, so such a
+ *              slot takes no second token of a verify step
  *   ring       [SLOTS,256]    64 times | p | token | done | seal: bits of its f32 log probability (artifacts/ring.h) |
  *              results, in memory that the host sees; the token that makes slot_len = p is entry p % 64. done: 0 goes
  *              on, 1 stop token, 2 slot full, 3 the logits are not numbers, 4 goes on, and the next token is of the
@@ -205,12 +209,13 @@ OP(gather, OP_GRAPH, "", "y[o,:] = x[out_row[o],:]; idle outs (-1): 0",
 	IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), OUT(floats, y, "OUTS, K"))
 OP(soft_cap, OP_GRAPH, "CAP", "y = CAP tanh(x / CAP)", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(sample, OP_GRAPH | OP_SCRATCH, "N_VALID",
-	"per out row of slot s that has not ended: penalties, rules, temperature, top-k, top-p, min-p, then argmax or "
-	"Gumbel-max with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + 1; "
-	"a NaN or an infinite maximum: token -1, done 3, counts as they were",
+	"per out row of slot s that has not ended: penalties, rules, mask, temperature, top-k, top-p, min-p, then argmax "
+	"or Gumbel-max with Philox(seed, slot_len); token -> slot_token (-1 when done), counts, ring; slot_len = row_pos + "
+	"1; a NaN or an infinite maximum: token -1, done 3, counts as they were",
 	STEP, INOUT(floats, logits, "OUTS, V"), IN(ints, out_row, "OUTS"), IN(ints, row_slot, "ROWS"),
-	IN(ints, row_pos, "ROWS"), SETTINGS, IN(ints, stop_tokens, "STOPS"), INOUT(slot, counts, "SLOTS, V"),
-	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, slot_len, "SLOTS"), INOUT(slot, ring, "SLOTS, 256"))
+	IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, masks, "SLOTS, ceil_div(V, 32)"), IN(ints, stop_tokens, "STOPS"),
+	INOUT(slot, counts, "SLOTS, V"), INOUT(slot, slot_token, "SLOTS"), INOUT(slot, slot_len, "SLOTS"),
+	INOUT(slot, ring, "SLOTS, 256"))
 OP(verify_rows, OP_GRAPH, "",
 	"verify: row t is the j-th in a run of rows of slot s: row_token = slot_token[s], or draft j - 1; row_pos = "
 	"slot_len[s] + j. Ended slots: 0, j; idle rows: 0, 0",
@@ -245,18 +250,20 @@ OP(draw, OP_GRAPH | OP_SCRATCH, "N_VALID AHEAD",
 	"what sample draws and its log probability, of each row of a slot that has not ended, for position row_pos + "
 	"AHEAD; counted besides: the slot's drafts before that position. Not numbers: -1. Other rows: 0. Column v is of "
 	"token id ids[v], ascending, where ids is there, else of id v; V may be less than VOCAB, and all that goes by ids "
-	"goes by these: counts, drafts, the noise, what is drawn",
+	"goes by these: counts, drafts, the noise, what is drawn. Masks, of which none counts where they are absent, go by "
+	"columns",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN_OPT(ints, ids, "V"), IN(ints, row_slot, "ROWS"),
-	IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, counts, "SLOTS, VOCAB"), IN(slot, slot_token, "SLOTS"),
-	IN(slot, slot_len, "SLOTS"), IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, drawn, "ROWS"),
-	OUT(floats, drawn_logprob, "ROWS"))
+	IN(ints, row_pos, "ROWS"), SETTINGS, IN_OPT(slot, masks, "SLOTS, ceil_div(V, 32)"),
+	IN(slot, counts, "SLOTS, VOCAB"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
+	IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, drawn, "ROWS"), OUT(floats, drawn_logprob, "ROWS"))
 OP(keep_draft, OP_GRAPH, "",
 	"draft: slot_draft[s, row_pos[t] + 1 - slot_len[s]] = row_token[t] = drawn[t], 0 for -1; row_pos[t] += 1",
 	IN(ints, drawn, "ROWS"), IN(ints, row_slot, "ROWS"), IN(slot, slot_len, "SLOTS"),
 	INOUT(slot, slot_draft, "SLOTS, DRAFTS"), INOUT(ints, row_token, "ROWS"), INOUT(ints, row_pos, "ROWS"))
 OP(accept, OP_GRAPH, "",
 	"of each slot that has not ended, row after row: drawn[t] becomes the slot's token as sample does it, and it goes "
-	"on to the next row while that row's row_token is this token (or limits decides) and the sequence has not ended; "
+	"on to the next row while that row's row_token is this token (or limits decides), the slot is not masked and the "
+	"sequence has not ended; "
 	"slot_version[s] = the last such row, 0 = the first. row_next[t] = drawn[t], 0 for -1",
 	STEP, IN(ints, drawn, "ROWS"), IN(floats, drawn_logprob, "ROWS"), IN(ints, row_token, "ROWS"),
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, limits, "SLOTS, 8"), IN(slot, rules, "SLOTS, 1536"),
@@ -466,8 +473,8 @@ OP(linear_logits, OP_FUSED, "N_VALID BLOCK_N BLOCK_K",
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "OUTS, V"), IN(floats, best, "OUTS, PARTS, 2"), IN(ints, best_id, "OUTS, PARTS"),
 	IN(ints, out_row, "OUTS"), IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS,
-	IN(ints, stop_tokens, "STOPS"), INOUT(slot, counts, "SLOTS, V"), INOUT(slot, slot_token, "SLOTS"),
-	INOUT(slot, slot_len, "SLOTS"), INOUT(slot, ring, "SLOTS, 256"))
+	IN(slot, masks, "SLOTS, ceil_div(V, 32)"), IN(ints, stop_tokens, "STOPS"), INOUT(slot, counts, "SLOTS, V"),
+	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, slot_len, "SLOTS"), INOUT(slot, ring, "SLOTS, 256"))
 OP(embed_verify, OP_FUSED, "", "verify_rows; embed",
 	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
 	IN(slot, slot_draft, "SLOTS, DRAFTS"), IN(weight, table, "V, H"), OUT(ints, row_token, "ROWS"),
@@ -495,9 +502,9 @@ OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN(floats, best, "ROWS, PARTS, 2"), IN(ints, best_id, "ROWS, PARTS"),
-	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, counts, "SLOTS, V"),
-	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, slot_draft, "SLOTS, DRAFTS"),
-	OUT(ints, drawn, "ROWS"), OUT(floats, drawn_logprob, "ROWS"))
+	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, masks, "SLOTS, ceil_div(V, 32)"),
+	IN(slot, counts, "SLOTS, V"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
+	IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, drawn, "ROWS"), OUT(floats, drawn_logprob, "ROWS"))
 OP(draw_draft, OP_FUSED, "N_VALID AHEAD",
 	"draw_best, of columns of token ids as draw has them; keep_draft, of a row a slot; draft_len[s] += 1 where "
 	"row_pos[t] is",

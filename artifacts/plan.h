@@ -186,8 +186,8 @@ typedef struct Weight {
 
 /* Tensors that a graph has under these names, if at all, with these types: the host and the state of slots. An operand
  * of an op that has such a name is this tensor. Dims: DIM_ROWS, DIM_OUTS, DIM_SLOTS, DIM_MAX_PAGES, DIM_VOCAB,
- * DIM_DRAFTS. */
-enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5, DIM_DRAFTS = -6 /* verify_rows - 1 */ };
+ * DIM_DRAFTS, DIM_MASK. */
+enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5, DIM_DRAFTS = -6 /* verify_rows - 1 */, DIM_MASK = -7 };
 typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dims; int64_t shape[2]; } FrameTensor;
 extern const FrameTensor frame_table[];
 extern const int n_frame_table;
@@ -244,6 +244,8 @@ static inline const char *drafter_of(const Graph *g)
 {
 	return g->ngram_max ? DRAFTER_NGRAM : g->verify_rows ? DRAFTER_HEAD : NULL;
 }
+/* 32-bit words of a slot's mask. */
+static inline int mask_words(const Graph *g) { return (g->vocab + 31) / 32; }
 /* Are drafts those of a head, in phase DRAFT on the device? */
 static inline bool head_drafts(const Graph *g) { return g->verify_rows && !g->ngram_max; }
 /* How often a session has the io arena: where a head drafts, the two phases of a step have each its own inputs. */

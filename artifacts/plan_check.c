@@ -227,7 +227,7 @@ static bool check_frame(const Graph *g, const Tensor *t, Why *why)
 	for (int i = 0; i < f->n_dims && same; i++)
 		same = t->shape[i] == (f->shape[i] == DIM_SLOTS ? g->slots : f->shape[i] == DIM_VOCAB ? g->vocab
 			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i] == DIM_DRAFTS ? g->verify_rows - 1
-			: f->shape[i]);
+			: f->shape[i] == DIM_MASK ? mask_words(g) : f->shape[i]);
 	return same || REFUSE("tensor %s: not the type that the step loop relies on", t->name);
 }
 

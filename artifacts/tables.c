@@ -207,6 +207,7 @@ const FrameTensor frame_table[] = {
 	{"sampling", ROLE_STATE, F32, 2, {DIM_SLOTS, 8}},
 	{"limits", ROLE_STATE, I32, 2, {DIM_SLOTS, 8}},
 	{"rules", ROLE_STATE, I32, 2, {DIM_SLOTS, PLAN_RULES * PLAN_RULE_WORDS}},
+	{"masks", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MASK}},
 	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},
 };
 const int n_frame_table = (int)(sizeof frame_table / sizeof frame_table[0]);

@@ -366,8 +366,7 @@ typedef struct AtlasRequest {
 								   one wasted step, and what starts waits for one step */
 	int pages_as_needed;        /* 1: KV pages are taken while the text grows, and may go to older sequences for a
 								   while (below). 0: all at the start, for its whole life */
-	int masked;                 /* 1: each of its tokens is drawn of those that atlas_mask allows for it.
-								   ATLAS_UNSUPPORTED with penalties on a GPU */
+	int masked;                 /* 1: each of its tokens is drawn of those that atlas_mask allows for it */
 	const char *cache_salt;     /* with a prefix cache: this prompt and those with another text here share nothing, so
 								   that times show no user what others asked. NULL = "" */
 	int prefix_use;             /* AtlasPrefixUse */
@@ -449,10 +448,9 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
  * [n_words], copied, has a bit for each of the plan's vocab, (vocab + 31) / 32 words. The sequence waits, its prompt
  * before it is read and then before each token, until its next token has a mask; others go on. So a mask is given after
  * the start and after each of its events that is ATLAS_RUNNING. An atlas_step returns at once, with no event, when all
- * sequences wait. It takes one token a step and no drafts, however many others take. bias and min_new hold as well; log
- * probabilities are those without masks. While such a sequence takes part there is one step at a time (as with
- * steps_ahead 1). On a GPU each of its tokens is a row of a step of prompts, and the host reads a row of scores and
- * draws from it; other sequences have the steps between.
+ * sequences wait. It takes one token a step and no drafts, however many others take. bias, min_new and penalties hold
+ * as well; log probabilities are those without masks. While such a sequence takes part there is one step at a time (as
+ * with steps_ahead 1). Blocks where the slot's last sequence was cancelled with a mask.
  *   ATLAS_ARGUMENT  the slot holds no sequence with masks, its next token has one, n_words is another number, or no
  *                   token that can be drawn is allowed */
 AtlasStatus atlas_mask(AtlasSession *session, int slot, const uint32_t *words, int n_words);

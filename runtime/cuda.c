@@ -47,6 +47,7 @@ typedef struct Cuda {
 	uint8_t *host_io;   /* pinned image of the io arena, followed by that of DRAFT's */
 	uint8_t *ring;      /* pinned, mapped */
 	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
+	uint32_t *masks;    /* pinned, of each slot: [slots, mask words] */
 	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
 	LoadedCubin *cubins; int n_cubins;
 	CuKernel *kernels;  /* [plan->n_kernels] */
@@ -178,6 +179,9 @@ static AtlasStatus take_memory(Cuda *c)
 	CALL(c, "pinned io", MemHostAlloc, &host, (size_t)bytes[ARENA_IO] + 1, 0);
 	memset(host, 0, (size_t)bytes[ARENA_IO] + 1);
 	c->host_io = host;
+	const size_t masks = (size_t)c->artifact->graph.slots * 4 * (size_t)mask_words(&c->artifact->graph);
+	CALL(c, "pinned masks", MemHostAlloc, &host, masks, 0);
+	c->masks = memset(host, 0, masks);
 	for (int i = 0; i < 2; i++) {
 		CALL(c, "pinned staging", MemHostAlloc, &host, STAGE_BYTES, 0);
 		c->stage[i] = host;
@@ -186,7 +190,8 @@ static AtlasStatus take_memory(Cuda *c)
 		if (bytes[i] && (i == ARENA_STATE || i == ARENA_IO))
 			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
 	c->road = (PageRoad){.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
-		.stage_bytes = STAGE_BYTES, .pages = &c->pages};
+		.stage_bytes = STAGE_BYTES, .pages = &c->pages, .masks = c->masks,
+		.mask_words = mask_words(&c->artifact->graph)};
 	memcpy(c->draft_arena, c->arena, sizeof c->arena);
 	c->draft_arena[ARENA_IO] += (CuPtr)(bytes[ARENA_IO] - c->plan->arena_bytes[ARENA_IO]);
 	return ATLAS_OK;
@@ -680,6 +685,13 @@ static AtlasStatus cuda_copy_page(Device *d, int32_t from, int32_t to)
 	return copied(c, cuda_clone_page(&c->road, from, to), "cuMemcpyDtoDAsync", "a page");
 }
 
+static AtlasStatus cuda_allow(Device *d, int slot, const uint32_t *words)
+{
+	Cuda *c = (Cuda *)d;
+	TRY(enter(c));
+	return copied(c, cuda_put_mask(&c->road, slot, words), "cuMemcpyHtoDAsync", "a mask");
+}
+
 static AtlasStatus cuda_note_tokens(Device *d, int slot, const int32_t *tokens, int n)
 {
 	Cuda *c = (Cuda *)d;
@@ -724,6 +736,8 @@ static void give_back(Cuda *c)
 	}
 	if (c->host_io)
 		cu->MemFreeHost(c->host_io);
+	if (c->masks)
+		cu->MemFreeHost(c->masks);
 	if (c->stream)
 		cu->StreamDestroy(c->stream);
 }
@@ -750,7 +764,7 @@ static void cuda_close(Device *d)
 }
 
 static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_put_pages,
-	cuda_move_pages, cuda_copy_page, cuda_note_tokens, cuda_keep_slot, cuda_close};
+	cuda_allow, cuda_move_pages, cuda_copy_page, cuda_note_tokens, cuda_keep_slot, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -946,9 +960,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs ||
 		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
-	if (c->pages.table < 0 || c->pages.counts < 0)
+	if (c->pages.table < 0 || c->pages.counts < 0 || c->pages.masks < 0)
 		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s",
-			c->pages.table < 0 ? "page_table" : "counts");
+			c->pages.table < 0 ? "page_table" : c->pages.counts < 0 ? "counts" : "masks");
 	c->base.page_bytes = c->pages.bytes;
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;

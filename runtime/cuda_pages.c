@@ -50,7 +50,7 @@ static bool find_states(const TargetPlan *t, const Graph *g, CudaPages *pages)
 
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 {
-	*pages = (CudaPages){.table = -1, .counts = -1};
+	*pages = (CudaPages){.table = -1, .counts = -1, .masks = -1};
 	if (!find_states(t, g, pages))
 		return false;
 	for (int i = 0; i < t->n_phases; i++) {
@@ -60,6 +60,8 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 				pages->table = p->bufs[k].offset;
 			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "counts") == 0)
 				pages->counts = p->bufs[k].offset;
+			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "masks") == 0)
+				pages->masks = p->bufs[k].offset;
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args; a++) {
 				const Arg *arg = &p->launches[l].args[a];
@@ -172,4 +174,16 @@ CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const i
 		r = road->cu->StreamSynchronize(road->stream);
 	}
 	return r;
+}
+
+/* The one before has been copied: its token is there. */
+CuResult cuda_put_mask(const PageRoad *road, int slot, const uint32_t *words)
+{
+	const int64_t at = slot * road->mask_words;
+	const size_t bytes = sizeof *words * (size_t)road->mask_words;
+	if (memcmp(road->masks + at, words, bytes) == 0)
+		return CU_SUCCESS;
+	memcpy(road->masks + at, words, bytes);
+	return road->cu->MemcpyHtoDAsync(road->state + (CuPtr)(road->pages->masks + 4 * at), road->masks + at, bytes,
+		road->stream);
 }

@@ -1,4 +1,6 @@
-/* cuda_pages.h - pages of the cache on a GPU: their places, their way to the host and back, and the page table. */
+/* cuda_pages.h - what the host reads and writes of a GPU's state between steps: pages of the cache, the page table,
+ * slots' states, counts and masks.
+ */
 #ifndef ATLAS_CUDA_PAGES_H
 #define ATLAS_CUDA_PAGES_H
 
@@ -10,7 +12,7 @@ typedef struct CudaPages {
 	PagePlace *places; int n; /* one of each buffer that has pages; owned */
 	int64_t bytes;            /* of a page in all of them */
 	PagePlace *states; int n_states; /* of slot 0, and bytes of a slot: those of a snapshot, in its order; owned */
-	int64_t table, counts;    /* offsets of the page table and of counts in the state arena; -1 = not there */
+	int64_t table, counts, masks; /* offsets of these in the state arena; -1 = not there */
 } CudaPages;
 
 typedef struct PageRoad { /* nothing is owned */
@@ -20,6 +22,7 @@ typedef struct PageRoad { /* nothing is owned */
 	uint8_t *stage; /* pinned, stage_bytes */
 	int64_t stage_bytes;
 	const CudaPages *pages;
+	uint32_t *masks; int64_t mask_words; /* pinned, [slots, mask_words]: what was last copied of each slot */
 } PageRoad;
 
 /* By the operands of the plan's launches whose shape begins with PAGES. False: no memory. */
@@ -35,6 +38,8 @@ CuResult cuda_keep_states(const PageRoad *road, int slot, CuPtr snapshot, bool i
 /* The slot's row of counts, whole: these tokens [n] are in its prompt, all else in it is 0. Done when it returns. */
 CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const int32_t *tokens, int n,
 	const char **call);
+/* The slot's mask, on the stream, unless these words are what it has. */
+CuResult cuda_put_mask(const PageRoad *road, int slot, const uint32_t *words);
 /* Page `from` to page `to`, on the stream. */
 CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to);
 

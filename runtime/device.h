@@ -27,15 +27,8 @@ typedef struct StepIo {
 	int32_t *new_limits; /* [slots, 8] */
 	int32_t *new_pages;  /* [slots, max_pages] */
 	int32_t *new_rules;  /* [PLAN_RULES, PLAN_RULE_WORDS] of each slot that is acquired */
-	uint32_t *masks;     /* [slots, mask words] tokens that rows of a slot may draw, where is_masked [slots] is not 0.
-							They stay until the step that reads them is done. Such a slot keeps one token of a VERIFY
-							step. NULL: the device knows no masks */
-	int32_t *is_masked;
 	int32_t *ring;       /* [slots, PLAN_RING_ENTRIES, PLAN_RING_WORDS] output */
 } StepIo;
-
-/* 32-bit words of a slot's mask. */
-static inline int mask_words(const Graph *g) { return (g->vocab + 31) / 32; }
 
 /* flags. SCORE: sample nothing. OUTS, with SCORE: of the PREFILL step launched last, whose rows and segments these are
  * again, only the logits, of other rows; of devices that have fewer outs than rows. */
@@ -81,6 +74,9 @@ typedef struct DeviceOps {
 	/* Entries [first, first + n) of the slot's row in io.new_pages become those of the page table, after what was
 	 * launched before and before what is launched next. They stay as they are until that is done. */
 	AtlasStatus (*put_pages)(Device *d, int slot, int first, int n);
+	/* words [mask_words], copied, become the slot's mask, after what was launched before and before what is launched
+	 * next. */
+	AtlasStatus (*put_mask)(Device *d, int slot, const uint32_t *words);
 	/* All bytes of pages [n], of every tensor that has pages, as what was launched leaves them, to bytes
 	 * [n, page_bytes]; with is_back from there. Waits. */
 	AtlasStatus (*copy_pages)(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back);

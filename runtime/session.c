@@ -227,9 +227,6 @@ void atlas_session_close(AtlasSession *session)
 	free(session->reused);
 	prefix_close(session->prefix);
 	session_free_tops(session);
-	free(session->host_logits);
-	free(session->host_scores);
-	free(session->host_counts);
 	free(session);
 }
 
@@ -342,9 +339,7 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
 		s = session_share_pages(session);
 	if (s != ATLAS_OK)
 		return s;
-	bool is_waiting = session_next_waiting(session, -1) >= 0;
-	for (int i = 0; i < session->graph->slots && session->n_by_host; i++)
-		is_waiting |= session_is_by_host(session, &session->slots[i]);
+	const bool is_waiting = session_next_waiting(session, -1) >= 0;
 	const bool is_answers_turn = session->is_answers_turn && session_n_running(session);
 	session->is_urgent = atomic_exchange(&session->is_woken, false);
 	session->flight.is_closed |= is_waiting;

@@ -49,9 +49,6 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 			"slot %d was given token %d at position %d, done %d%s: no such result of position %d", slot, entry.token,
 			entry.position, entry.done, is_whole ? "" : ", not all of it", position);
 	e->finish = finish[entry.done];
-	const AtlasStatus status = q->host && !is_none ? session_draw_masked(s, q, row, e) : ATLAS_OK;
-	if (status != ATLAS_OK)
-		return status;
 	free(q->tokens);
 	q->tokens = NULL;
 	q->state = RUNNING;
@@ -61,7 +58,7 @@ AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *e
 		q->awaits_mask = true;
 		s->flight.is_closed = true;
 	}
-	if (s->ngrams && s->step_tokens > 1 && !is_none && !q->host)
+	if (s->ngrams && s->step_tokens > 1 && !is_none)
 		ngrams_push(&s->ngrams[slot], entry.token);
 	session_want_top(s, i, row, e->token < 0 ? 0 : q->n_top);
 	if (e->finish == ATLAS_RUNNING && q->made == q->max_new)
@@ -175,7 +172,7 @@ static int steps_to_add(const AtlasSession *s)
 	const int end = left < ahead ? left : ahead, n = end - on_way;
 	if (f->is_closed || n <= 0)
 		return 0;
-	if (s->is_urgent || session_next_waiting(s, -1) >= 0 || session_has_by_host(s)) /* whose turn is after this step */
+	if (s->is_urgent || session_next_waiting(s, -1) >= 0) /* whose turn is after this step */
 		return on_way == 0;
 	return on_way == 0 || end == left ? n : n - n % limits->row;
 }

@@ -48,8 +48,8 @@ typedef struct Sequence {
 	uint8_t salt[PREFIX_SALT_BYTES];
 	int steps_ahead;      /* most steps in flight while it runs; 0 = the device's */
 	bool is_masked;       /* each of its tokens needs a mask of its own */
-	struct HostDraw *host; /* by which the host draws them, where the device knows no masks; owned; else NULL */
 	bool awaits_mask;     /* the next one has none yet: it takes no part in steps */
+	bool leaves_mask;     /* of a slot: a copy of its last sequence's mask, cancelled since, may be in flight */
 	int n_top;            /* alternatives with each token */
 	AtlasLogitsFn *score; /* of tokens that are only scored, which stay WAITING to their end; NULL = of others */
 	void *score_ctx;
@@ -124,12 +124,6 @@ struct AtlasSession {
 	bool mixes;           /* a step of prompts has a row for each sequence that runs, too */
 	bool is_answers_turn; /* the last step was of prompts or scores alone, and turns are taken */
 	Tops tops;
-	int first_by_host;    /* slot from which on the next step looks for tokens that the host draws */
-	int n_by_host;        /* such sequences */
-	bool is_prompts_turn; /* the last step of prompts had no room for them */
-	float *host_logits;   /* [vocab] of a row that the host draws from; NULL until there is one */
-	double *host_scores;  /* [2, vocab] */
-	int32_t *host_counts; /* [vocab] zeros */
 	StepSize last;        /* the step that atlas_step handed out last; 0 rows: it was none */
 	int last_bucket;
 	bool was_mixed;       /* it had rows of prompts and of answers */
@@ -169,8 +163,6 @@ AtlasStatus session_share_pages(AtlasSession *s);
 /* Pages for `steps` more steps, those in flight included, of each sequence of the flight; *steps: as many as there are
  * pages for. */
 AtlasStatus session_grow_flight(AtlasSession *s, int *steps);
-/* Has it answers to come, and pages for one? */
-bool session_has_pages(const AtlasSession *s, const Sequence *q);
 /* Is it one that steps of answers are for now: with answers to come, pages for one, and a mask if it needs one? */
 bool session_can_run(const AtlasSession *s, const Sequence *q);
 
@@ -248,29 +240,6 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);
-
-/* session_mask.c */
-
-/* What a sequence is drawn by that the device draws without its mask. */
-typedef struct HostDraw {
-	AtlasSampling sampling;
-	bool ignores_stops;
-	int n_rules;
-	uint32_t *mask;  /* [mask_words] */
-	int32_t rules[]; /* [n_rules, PLAN_RULE_WORDS] */
-} HostDraw;
-
-/* ATLAS_UNSUPPORTED: the host would need counts of tokens that the device has. */
-AtlasStatus session_check_masked(AtlasSession *s, const AtlasRequest *r, const AtlasSampling *sampling);
-/* The host draws the tokens of the claim, which is changed to what the device draws then. */
-AtlasStatus session_draw_by_host(AtlasSession *s, SlotClaim *claim, HostDraw **host);
-void session_free_host(HostDraw *host); /* NULL is fine */
-/* Is its next token for a step of prompts, to be drawn by the host? */
-bool session_is_by_host(const AtlasSession *s, const Sequence *q);
-/* Sequences that are drawn so, whatever they wait for. */
-bool session_has_by_host(const AtlasSession *s);
-/* Draws the event's token from that row of the logits of the step of prompts that has ended. */
-AtlasStatus session_draw_masked(AtlasSession *s, const Sequence *q, int row, AtlasEvent *e);
 
 /* session_top.c */
 

@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IGNORES_STOPS = 1 << 16 }; /* in limits[7] */
+enum { IGNORES_STOPS = 1 << 16, IS_MASKED = 1 << 17 }; /* in limits[7] */
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 static int larger(int a, int b) { return a > b ? a : b; }
@@ -59,9 +59,7 @@ void session_free_slot(AtlasSession *s, int slot)
 	free(q->inputs);
 	free(q->aside);
 	free(q->logits);
-	s->n_by_host -= q->host != NULL;
-	session_free_host(q->host);
-	*q = (Sequence){.pages = q->pages};
+	*q = (Sequence){.pages = q->pages, .leaves_mask = q->leaves_mask || (q->is_masked && !q->awaits_mask)};
 }
 
 static void claim_pages(AtlasSession *s, Sequence *q, int n)
@@ -97,12 +95,14 @@ int session_pages_to_come(const AtlasSession *s)
 	return n;
 }
 
+static bool has_pages(const AtlasSession *s, const Sequence *q);
+
 /* Does a sequence wait for pages? */
 static bool is_short(const AtlasSession *s)
 {
 	for (int i = 0; i < s->graph->slots && s->n_as_needed; i++) {
 		const Sequence *q = &s->slots[i];
-		if (q->is_aside || (q->state == RUNNING && !session_has_pages(s, q)))
+		if (q->is_aside || (q->state == RUNNING && !has_pages(s, q)))
 			return true;
 	}
 	return false;
@@ -134,7 +134,8 @@ static AtlasStatus make_inputs(AtlasSession *s, const SlotClaim *claim, SlotInpu
 	*in = (SlotInputs){.sampling = {a->temperature < coldest ? 0 : a->temperature, a->top_p, a->min_p,
 		a->repetition_penalty, a->presence_penalty, a->frequency_penalty},
 		.limits = {a->top_k, (int32_t)(uint32_t)a->seed, (int32_t)(uint32_t)(a->seed >> 32), claim->positions,
-		s->shares[0], s->shares[1], s->shares[2], claim->n_rules | (claim->ignores_stops ? IGNORES_STOPS : 0)},
+		s->shares[0], s->shares[1], s->shares[2], claim->n_rules |
+			(claim->ignores_stops ? IGNORES_STOPS : 0) | (claim->is_masked ? IS_MASKED : 0)},
 		.n_rules = claim->n_rules};
 	if (rules)
 		memcpy(in->rules, claim->rules, rules);
@@ -190,8 +191,6 @@ AtlasStatus session_acquire(AtlasSession *s, const SlotClaim *claim, int *slot)
 		memcpy(q->salt, claim->salt, sizeof q->salt);
 	q->as_needed = claim->as_needed;
 	q->is_masked = q->awaits_mask = claim->is_masked;
-	if (s->device->io.is_masked)
-		s->device->io.is_masked[i] = claim->is_masked;
 	q->all_pages = all_pages;
 	s->n_as_needed += claim->as_needed;
 	*slot = i;
@@ -248,15 +247,13 @@ static int steps_held(const AtlasSession *s, const Sequence *q)
 	return room < 0 ? 0 : room / s->step_tokens + 1;
 }
 
-bool session_has_pages(const AtlasSession *s, const Sequence *q)
+/* Has it answers to come, and pages for one? */
+static bool has_pages(const AtlasSession *s, const Sequence *q)
 {
 	return q->state == RUNNING && !q->is_aside && steps_held(s, q) > 0;
 }
 
-bool session_can_run(const AtlasSession *s, const Sequence *q)
-{
-	return !q->awaits_mask && !q->host && session_has_pages(s, q);
-}
+bool session_can_run(const AtlasSession *s, const Sequence *q) { return !q->awaits_mask && has_pages(s, q); }
 
 /* Takes pages for `steps` steps, or as many as there are; some more where there are many. */
 static AtlasStatus grow(AtlasSession *s, int slot, int steps)
@@ -384,7 +381,7 @@ static int next_short(const AtlasSession *s, int64_t after)
 	int slot = -1;
 	do
 		slot = oldest(s, slot < 0 ? after : s->slots[slot].ticket, false);
-	while (slot >= 0 && (s->slots[slot].state != RUNNING || session_has_pages(s, &s->slots[slot])));
+	while (slot >= 0 && (s->slots[slot].state != RUNNING || has_pages(s, &s->slots[slot])));
 	return slot;
 }
 
@@ -393,7 +390,7 @@ static AtlasStatus make_room(AtlasSession *s, int slot, bool *has_room)
 {
 	const Sequence *q = &s->slots[slot];
 	AtlasStatus status = grow(s, slot, 1);
-	while (status == ATLAS_OK && !session_has_pages(s, q)) {
+	while (status == ATLAS_OK && !has_pages(s, q)) {
 		const int victim = youngest(s);
 		*has_room = false;
 		if (victim == slot && oldest(s, -1, false) == slot)

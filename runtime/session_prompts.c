@@ -48,27 +48,11 @@ int session_whole_cells(const AtlasSession *s, int left, int room)
 	return left <= room ? left : room / grid * grid;
 }
 
-/* Rows of answers that the host draws, of the next step of prompts. Where they leave no room for a cell of a prompt
- * that waits, the two take turns. */
-static int rows_by_host(AtlasSession *s, bool is_waiting)
-{
-	const StepLimits *limits = &s->device->limits;
-	const int most = limits->prefill_rows < limits->prefill_outs ? limits->prefill_rows : limits->prefill_outs;
-	int n = 0;
-	for (int i = 0; i < s->graph->slots && s->n_by_host; i++)
-		n += session_is_by_host(s, &s->slots[i]);
-	if (n && is_waiting && (!session_has_room(s, n) || n >= most)) {
-		s->is_prompts_turn = !s->is_prompts_turn;
-		n = s->is_prompts_turn ? 0 : n;
-	}
-	return n < most ? n : most;
-}
-
-/* Rows of other answers: one for each sequence that runs, or none. */
-static int rows_of_answers(const AtlasSession *s, int by_host)
+/* Of the next step of prompts, rows of answers: one for each sequence that runs, or none. */
+static int rows_of_answers(const AtlasSession *s)
 {
 	const int n = session_mixes(s) ? session_n_running(s) : 0;
-	return session_has_room(s, n + by_host) && n + by_host < s->device->limits.prefill_outs ? n : 0;
+	return session_has_room(s, n) && n < s->device->limits.prefill_outs ? n : 0;
 }
 
 /* Most rows of the next step of prompts, `answers` among them: those of the largest bucket or, where sequences run, the
@@ -83,33 +67,16 @@ static int most_rows(const AtlasSession *s, int answers)
 	return answers + (cells > 0 ? cells : grid < room ? grid : room);
 }
 
-static void add_answer(AtlasSession *s, int slot, StepSize *size)
-{
-	StepIo *io = &s->device->io;
-	const Sequence *q = &s->slots[slot];
-	begin_segment(io, size, slot, q->n + q->made - 1, 1);
-	add_row(io, size, slot, q->n + q->made - 1, q->token, 0);
-	io->out_row[size->outs++] = size->rows - 1;
-}
-
 static void gather_answers(AtlasSession *s, StepSize *size)
 {
-	for (int slot = 0; slot < s->graph->slots; slot++)
-		if (session_can_run(s, &s->slots[slot]))
-			add_answer(s, slot, size);
-}
-
-/* n of them; where not all have room, the others are first in the next step. */
-static void gather_by_host(AtlasSession *s, int n, StepSize *size)
-{
-	const int slots = s->graph->slots, first = s->first_by_host;
-	for (int i = 0; i < slots && n > 0; i++) {
-		const int slot = (first + i) % slots;
-		if (!session_is_by_host(s, &s->slots[slot]))
+	StepIo *io = &s->device->io;
+	for (int slot = 0; slot < s->graph->slots; slot++) {
+		const Sequence *q = &s->slots[slot];
+		if (!session_can_run(s, q))
 			continue;
-		add_answer(s, slot, size);
-		s->first_by_host = (slot + 1) % slots;
-		n--;
+		begin_segment(io, size, slot, q->n + q->made - 1, 1);
+		add_row(io, size, slot, q->n + q->made - 1, q->token, 0);
+		io->out_row[size->outs++] = size->rows - 1;
 	}
 }
 
@@ -175,16 +142,14 @@ AtlasStatus session_step_prompts(AtlasSession *s, AtlasEvent *events, int *n)
 	if (status != ATLAS_OK)
 		return status;
 	const int first = session_next_waiting(s, -1);
-	const bool scores = first >= 0 && s->slots[first].score;
-	const int by_host = scores ? 0 : rows_by_host(s, first >= 0), answers = scores ? 0 : rows_of_answers(s, by_host);
-	s->is_answers_turn = (session_takes_turns(s) || by_host) && !answers;
-	if (scores)
+	const int answers = s->slots[first].score ? 0 : rows_of_answers(s);
+	s->is_answers_turn = session_takes_turns(s) && !answers;
+	if (s->slots[first].score)
 		return session_step_scores(s, first, events, n);
 	StepSize size = {.phase = PREFILL};
-	const int most = most_rows(s, answers + by_host);
+	const int most = most_rows(s, answers);
 	if (answers)
 		gather_answers(s, &size);
-	gather_by_host(s, by_host, &size);
 	status = gather_prompts(s, most, &size);
 	if (status == ATLAS_OK)
 		status = session_run(s, &size);

@@ -189,23 +189,15 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 		.n_rules = rules.n, .salt = salt, .tokens = r->tokens,
 		.uses_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_WRITE),
 		.leaves_prefix = s->prefix && !(r->prefix_use & ATLAS_PREFIX_READ), .n_tail = r->n_tail};
-	HostDraw *host = NULL;
-	status = r->masked && !s->device->io.masks ? session_draw_by_host(s, &claim, &host) : ATLAS_OK;
-	status = status == ATLAS_OK ? session_queue(s, &claim, r->tokens, n, slot) : status;
-	if (status != ATLAS_OK) {
-		session_free_host(host);
+	status = session_queue(s, &claim, r->tokens, n, slot);
+	if (status != ATLAS_OK)
 		return status;
-	}
 	if (s->ngrams && s->step_tokens > 1)
 		ngrams_start(&s->ngrams[*slot], r->tokens, n);
 	Sequence *q = &s->slots[*slot];
-	q->host = host;
-	s->n_by_host += host != NULL;
 	q->max_new = max_new;
-	q->steps_ahead = r->top_logprobs ? 1 : r->steps_ahead; /* a step's logits are there until the next one */
+	q->steps_ahead = r->top_logprobs || r->masked ? 1 : r->steps_ahead; /* a step's logits stay until the next one */
 	q->n_top = r->top_logprobs;
-	if (r->masked)
-		q->steps_ahead = 1;
 	return ATLAS_OK;
 }
 
@@ -222,7 +214,6 @@ static AtlasStatus start(AtlasSession *s, const AtlasRequest *r, int *slot)
 		memcpy(&a, given, given->struct_size < sizeof a ? given->struct_size : sizeof a);
 	status = status == ATLAS_OK ? check_request(s, r) : status;
 	status = status == ATLAS_OK ? check_sampling(s, &a) : status;
-	status = status == ATLAS_OK ? session_check_masked(s, r, &a) : status;
 	return status == ATLAS_OK ? queue(s, r, &a, slot) : status;
 }
 

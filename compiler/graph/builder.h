@@ -13,7 +13,7 @@ void build_decoder(Compile *c);
 /* Graph tensors every decoder has: see artifacts/ops.h for their meaning. */
 typedef struct StepTensors {
 	int step, row_slot, row_token, row_pos, out_row, seg;
-	int page_table, slot_len, slot_token, sampling, limits, rules, counts;
+	int page_table, slot_len, slot_token, sampling, limits, rules, masks, counts;
 	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
 } StepTensors;
 

@@ -51,6 +51,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->sampling = state(c, "sampling", DT_f32, g->slots, 8);
 	s->limits = state(c, "limits", DT_i32, g->slots, 8);
 	s->rules = state(c, "rules", DT_i32, g->slots, PLAN_RULES * PLAN_RULE_WORDS);
+	s->masks = state(c, "masks", DT_i32, g->slots, mask_words(g));
 	s->counts = state(c, "counts", DT_i32, g->slots, g->vocab);
 	if (!g->verify_rows)
 		return;
@@ -74,7 +75,7 @@ static void add_sampling(Compile *c, StepTensors *s, const DecoderEnds *ends, co
 	s->ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);
 	g_op(c, OP_sample, end, both, attrs,
 		(int[]){s->step, logits, s->out_row, s->row_slot, s->row_pos, s->sampling, s->limits, s->rules,
-			s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->ring});
+			s->masks, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->ring});
 }
 
 void g_acquire(Compile *c, const StepTensors *s)

@@ -113,10 +113,10 @@ static int rows_of_i32(Compile *c, const char *name)
 	return g_tensor(c, ROLE_ACTIVATION, DT_i32, name, 1, (int64_t[]){DIM_ROWS});
 }
 
-/* Logits of rows by a head, and what they draw; tensors "NAME.logits", "NAME.drawn", "NAME.logprob", of which the last
- * two are put into out. */
+/* Logits of rows by a head, and what they draw, by masks or with -1 without; tensors "NAME.logits", "NAME.drawn",
+ * "NAME.logprob", of which the last two are put into out. */
 static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const Attrs *attrs, const char *name,
-	int rows, int out[2])
+	int rows, int masks, int out[2])
 {
 	const int end = c->graph.n_layers;
 	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logits", name), 2,
@@ -126,7 +126,7 @@ static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const 
 		(int64_t[]){DIM_ROWS});
 	g_linear(c, end, BOTH, &head->rows, rows, -1, logits);
 	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, head->ids, s->row_slot, s->row_pos, s->sampling,
-		s->limits, s->rules, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
+		s->limits, s->rules, masks, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }
 
 /* Verify: what the rows draw, which says how many of them count. */
@@ -135,7 +135,7 @@ static void accept_drawn(Compile *c, const StepTensors *s, const DecoderEnds *en
 	const DraftHead model = {ends->head, c->graph.vocab, -1};
 	int drawn[2];
 	c->layer_phases = PHASE_VERIFY;
-	draw(c, s, &model, attrs, "verify", rows, drawn);
+	draw(c, s, &model, attrs, "verify", rows, s->masks, drawn);
 	g_op(c, OP_accept, c->graph.n_layers, BOTH, NULL, (int[]){s->step, drawn[0], drawn[1], s->row_token, s->row_slot,
 		s->row_pos, s->limits, s->rules, s->stop_tokens, s->counts, s->slot_token, s->slot_len, s->slot_version,
 		s->ring, s->row_next});
@@ -170,7 +170,7 @@ static int draft_once(Compile *c, const StepTensors *s, const DecoderEnds *ends,
 	int x = d_attention(c, s, &h->d, l, fuse_rows(c, h, l, embedded, rows));
 	x = d_mlp(c, &h->d, l, x);
 	int y = d_rmsnorm(c, &h->d, l, x, h->norm, "hidden");
-	draw(c, s, &h->scores, &attrs, arena_printf(&c->arena, "draft%d", l - c->graph.n_layers), y, drawn);
+	draw(c, s, &h->scores, &attrs, arena_printf(&c->arena, "draft%d", l - c->graph.n_layers), y, -1, drawn);
 	g_op(c, OP_keep_draft, l, BOTH, NULL,
 		(int[]){drawn[0], s->row_slot, s->slot_len, s->slot_draft, s->row_token, s->row_pos});
 	return y;

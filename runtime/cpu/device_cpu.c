@@ -37,12 +37,11 @@ typedef struct CpuDevice {
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages */
-	RefOperand *page_table, *counts;
+	RefOperand *page_table, *counts, *masks;
 	float *snapshots; /* [graph->snapshots, snapshot_floats] */
 	size_t snapshot_floats;
 	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
 	size_t gathered_bytes;
-	uint32_t *masks; /* io.masks */
 	char *scratch; /* one piece a thread */
 	size_t scratch_bytes; /* of one piece */
 } CpuDevice;
@@ -65,8 +64,7 @@ static RefOperand operand(const CpuDevice *d, int tensor, int64_t rows, int64_t 
 
 static RefCall call_of(const CpuDevice *d, const GraphOp *op, int64_t rows, int64_t outs)
 {
-	RefCall c = {.op = op->kind, .attrs = op->attrs, .masks = d->base.io.masks, .is_masked = d->base.io.is_masked,
-		.mask_words = mask_words(d->graph)};
+	RefCall c = {.op = op->kind, .attrs = op->attrs};
 	for (int i = 0; i < op_table[op->kind].n_operands; i++)
 		c.operand[i] = operand(d, op->operands[i], rows, outs);
 	return c;
@@ -238,6 +236,14 @@ static AtlasStatus cpu_put_pages(Device *base, int slot, int first, int n)
 	return ATLAS_OK;
 }
 
+static AtlasStatus cpu_put_mask(Device *base, int slot, const uint32_t *words)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	const size_t n = (size_t)mask_words(d->graph);
+	memcpy((uint32_t *)d->masks->data + (size_t)slot * n, words, sizeof *words * n);
+	return ATLAS_OK;
+}
+
 /* Bytes of a page of a tensor that has pages. */
 static size_t bytes_of_page(const RefOperand *r)
 {
@@ -321,7 +327,6 @@ static void cpu_close(Device *base)
 	free(d->gathered);
 	free(d->made);
 	free(d->weights);
-	free(d->masks);
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
@@ -489,6 +494,8 @@ static bool find_pages(CpuDevice *d)
 			d->page_table = &d->tensors[t];
 		if (strcmp(g->tensors[t].name, "counts") == 0)
 			d->counts = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "masks") == 0)
+			d->masks = &d->tensors[t];
 	}
 	return true;
 }
@@ -540,13 +547,9 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots of states", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	if (!d->page_table || !d->counts)
-		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", d->page_table ? "counts" : "page_table");
-	d->masks = calloc((size_t)g->slots, sizeof *d->masks * (size_t)(mask_words(g) + 1)); /* and is_masked */
-	if (!d->masks)
-		return error_set(error, ATLAS_NO_MEMORY, "no memory for masks");
-	d->base.io.masks = d->masks;
-	d->base.io.is_masked = (int32_t *)d->masks + (size_t)g->slots * (size_t)mask_words(g);
+	if (!d->page_table || !d->counts || !d->masks)
+		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s",
+			!d->page_table ? "page_table" : d->counts ? "masks" : "counts");
 	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
 		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
@@ -555,7 +558,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
 	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
-		cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
+		cpu_put_mask, cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)

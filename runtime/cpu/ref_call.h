@@ -1,5 +1,4 @@
-/* ref_call.h - how the reference functions reach their operands; inside runtime/cpu, and for session_mask.c, which
- * draws as they do.
+/* ref_call.h - how the reference functions reach their operands; inside runtime/cpu.
  *
  * Operands are found by name, so a function cannot mistake one for another when a row of ops.h
  * changes.
@@ -56,14 +55,12 @@ typedef struct DrawOf {
 	const int32_t *drafts; int n_drafts;
 	const float *sampling; const int32_t *limits; /* [8] each */
 	const int32_t *rules;  /* of the slot, as many as limits says */
-	const uint32_t *mask;  /* bits of the ids that may be drawn; NULL = all */
+	const uint32_t *mask;  /* bits of the columns that may be drawn; NULL = all */
 	int n, position;
 } DrawOf;
+bool ref_is_masked(const int32_t *limits);
 /* The slot's mask, NULL = it has none. */
-static inline const uint32_t *ref_mask(const RefCall *c, int slot)
-{
-	return c->masks && c->is_masked[slot] ? c->masks + (size_t)slot * (size_t)c->mask_words : NULL;
-}
+const uint32_t *ref_mask(const RefCall *c, int slot);
 /* The token, -1 when the scores are not numbers or the rules leave none; penalises logits [n] in place.
  * scratch: 2 * n. */
 int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logprob);

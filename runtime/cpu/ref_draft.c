@@ -163,7 +163,7 @@ static void accept_rows(const RefCall *c, int64_t t, int slot)
 		const int drawn = ref_ints(c, "drawn")[t], token = drawn < vocab ? drawn : -1;
 		const int position = ref_ints(c, "row_pos")[t] + 1, share = j < PLAN_MAX_VERIFY - 1 ? limits[4 + j] : 0;
 		int done = ref_done(c, slot, token, position);
-		goes_on = done == 0 && !ref_mask(c, slot) && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
+		goes_on = done == 0 && !ref_is_masked(limits) && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
 			(share ? is_given(position, j, share) : ref_ints(c, "row_token")[t + 1] == token);
 		commit(c, t, slot, j, token, goes_on ? 4 : done);
 	}

@@ -200,8 +200,8 @@ void ref_linear_logits(const RefCall *c) { score(c, arg(c, "x")); }
 void ref_sample_best(const RefCall *c)
 {
 	RUN(c, OP_sample, arg(c, "step"), arg(c, "logits"), arg(c, "out_row"), arg(c, "row_slot"), arg(c, "row_pos"),
-		arg(c, "sampling"), arg(c, "limits"), arg(c, "rules"), arg(c, "stop_tokens"), arg(c, "counts"),
-		arg(c, "slot_token"), arg(c, "slot_len"), arg(c, "ring"));
+		arg(c, "sampling"), arg(c, "limits"), arg(c, "rules"), arg(c, "masks"), arg(c, "stop_tokens"),
+		arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"), arg(c, "ring"));
 }
 
 /* Columns first..first+count of a [ROWS, N] operand, in a place of their own. */
@@ -342,14 +342,17 @@ void ref_keys_write(const RefCall *c)
 }
 
 /* What the parts say is in the logits too. */
-static void draw_rows(const RefCall *c, RefOperand ids, RefOperand drawn, RefOperand logprob)
+static void draw_rows(const RefCall *c, RefOperand ids, RefOperand masks, RefOperand drawn, RefOperand logprob)
 {
 	RUN(c, OP_draw, arg(c, "step"), arg(c, "logits"), ids, arg(c, "row_slot"), arg(c, "row_pos"), arg(c, "sampling"),
-		arg(c, "limits"), arg(c, "rules"), arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"),
+		arg(c, "limits"), arg(c, "rules"), masks, arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"),
 		arg(c, "slot_draft"), drawn, logprob);
 }
 
-void ref_draw_best(const RefCall *c) { draw_rows(c, (RefOperand){0}, arg(c, "drawn"), arg(c, "drawn_logprob")); }
+void ref_draw_best(const RefCall *c)
+{
+	draw_rows(c, (RefOperand){0}, arg(c, "masks"), arg(c, "drawn"), arg(c, "drawn_logprob"));
+}
 
 void ref_draw_draft(const RefCall *c)
 {
@@ -358,7 +361,7 @@ void ref_draw_draft(const RefCall *c)
 	RefOperand drawn = temporary(c, rows, 1), logprob = temporary(c, rows, 1), before = temporary(c, rows, 1);
 	drawn.dtype = before.dtype = DT_i32;
 	drawn.n_dims = logprob.n_dims = 1;
-	draw_rows(c, arg(c, "ids"), drawn, logprob);
+	draw_rows(c, arg(c, "ids"), (RefOperand){0}, drawn, logprob);
 	if (ref_runs(c))
 		memcpy(before.data, pos.data, (size_t)rows * sizeof(int32_t));
 	RUN(c, OP_keep_draft, drawn, slot, arg(c, "slot_len"), arg(c, "slot_draft"), arg(c, "row_token"), pos);

@@ -41,10 +41,6 @@ struct RefCall {
 	int part, parts; /* 0, 0 = all of it. Else an op with OP_PARTS makes slice `part` of `parts` of its output columns,
 						heads or rows; others do everything in part 0 and nothing in the others. Calls of
 						different parts may run at once, each with its own scratch */
-	const uint32_t *masks; /* [slots, mask_words] which tokens a slot may draw, where is_masked [slots] says so; NULL =
-							  no slot has one. Read by sample, draw and accept */
-	const int32_t *is_masked;
-	int mask_words;
 	void (*inner)(void *ctx, const RefCall *call); /* runs the graph ops that define a fused op, by threads
 						perhaps; scratch is there for one part. NULL = ref_op */
 	void *inner_ctx;

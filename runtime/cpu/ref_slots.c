@@ -11,8 +11,8 @@
  *  2 rules of the slot (ops.h), of one token each, for the draw alone: position = row_pos[t] + 1, the
  *    new token's; below the rule's position l = -inf, else, if its value is not 0, l = l + value in
  *    float32. The logits as they were before are restored after 5
- *    A slot with a mask draws of the ids whose bits are set, all others are -inf for the draw (host's
- *    masks: StepIo of device.h); where none is left there is no token, as in 7
+ *    A masked slot (limits[s,7]) draws of the ids whose bits are set in masks[s]: all others are -inf,
+ *    for the draw alone as well
  *  3 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
  *  4 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
@@ -28,8 +28,8 @@
  *  6 logprob = log softmax(l)[token]: penalised, before rules, temperature and cuts
  *  7 done = 1 when a rule says that the token ends the sequence, or it is in stop_tokens and
  *    limits[s,7] has no 2^16; else 2 when position >= limits[s,3], else 0; when a penalised l is
- *    NaN, or the largest is infinite with rules or without, there is no token: it is -1, done = 3
- *    and logprob NaN
+ *    NaN, or the largest is infinite, or that of what rules and mask leave is, there is no token: it
+ *    is -1, done = 3 and logprob NaN
  *  8 slot_token[s] = token, -1 when done; slot_len[s] = position; counts[s,token] += 1 when there
  *    is a token; ring[s], entry position % 64 = position, token, done, logprob (artifacts/ring.h)
  *
@@ -45,7 +45,8 @@
 #include <string.h>
 
 enum { IN_PROMPT = PLAN_IN_PROMPT };
-enum { RULES_WORDS = PLAN_RULES * PLAN_RULE_WORDS, KEEPS_ON = 1 << 16 }; /* of a slot; in limits[s,7] */
+enum { RULES_WORDS = PLAN_RULES * PLAN_RULE_WORDS }; /* of a slot */
+enum { KEEPS_ON = 1 << 16, IS_MASKED = 1 << 17 }; /* in limits[s,7], above the number of rules */
 
 typedef struct Rule { int token; float value; int before; bool is_end; } Rule;
 
@@ -183,14 +184,21 @@ static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t ke
 	return counter[0];
 }
 
-static bool may_draw(const DrawOf *d, int v)
+bool ref_is_masked(const int32_t *limits) { return limits[7] & IS_MASKED; }
+
+const uint32_t *ref_mask(const RefCall *c, int slot)
 {
-	const int id = id_of(d, v);
-	return !d->mask || d->mask[id / 32] >> id % 32 & 1;
+	if (!ref_has(c, "masks") || !ref_is_masked(ref_ints(c, "limits") + slot * 8))
+		return NULL;
+	return (const uint32_t *)ref_ints(c, "masks") + slot * ref_dim(c, "masks", 1);
 }
 
-/* Chooses among penalised logits, a column of them, -1 where the mask leaves none; z and p are scratch of n values
- * each. */
+static bool may_draw(const DrawOf *d, int v)
+{
+	return !d->mask || d->mask[v / 32] >> v % 32 & 1;
+}
+
+/* Chooses among penalised logits, a column of them; z and p are scratch of n values each. */
 static int choose(const DrawOf *d, const float *logits, double *z, double *p)
 {
 	const int n = d->n, position = d->position;
@@ -226,11 +234,14 @@ static int choose(const DrawOf *d, const float *logits, double *z, double *p)
 	return largest(z, n);
 }
 
-/* What the softmax is made of: false when a value is NaN or the largest is infinite. */
-static bool are_numbers(const float *logits, int n)
+/* What the softmax, or with is_left what is left by the mask, is made of: false when a value is NaN or the largest is
+ * infinite. */
+static bool are_numbers(const DrawOf *d, const float *logits, bool is_left)
 {
 	float max = -INFINITY;
-	for (int v = 0; v < n; v++) {
+	for (int v = 0; v < d->n; v++) {
+		if (is_left && !may_draw(d, v))
+			continue;
 		if (isnan(logits[v]))
 			return false;
 		max = logits[v] > max ? logits[v] : max;
@@ -289,9 +300,9 @@ int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logpr
 	float before[PLAN_RULES];
 	int column = -1;
 	penalise(logits, d);
-	if (are_numbers(logits, d->n)) {
+	if (are_numbers(d, logits, false)) {
 		apply_rules(d, logits, before);
-		column = are_numbers(logits, d->n) ? choose(d, logits, scratch, scratch + d->n) : -1;
+		column = are_numbers(d, logits, true) ? choose(d, logits, scratch, scratch + d->n) : -1;
 		undo_rules(d, logits, before);
 	}
 	*logprob = column >= 0 ? (float)log_softmax(logits, d->n, column) : NAN;

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test_ref_ops import bf16, blank, normal, ref, rng, rule_words  # noqa: F401  (ref is a fixture)
+from test_ref_ops import bf16, blank, mask_words, normal, ref, rng, rule_words  # noqa: F401  (ref is a fixture)
 
 
 def ints(*values):
@@ -325,6 +325,7 @@ class Verify:
         bad=None,  # noqa: F811
         rules=(),
         keeps_on=False,
+        allowed=None,
     ):
         g, v = rng(seed), self.V
         self.ref, self.stops = ref, ints(*stops, -1)
@@ -333,7 +334,8 @@ class Verify:
             self.logits[bad] = np.nan
         self.sampling = np.tile(np.float32([0 if greedy else 0.8, 0.95, 0.01, 1.3, 0.5, 0.25, 0, 0]), (2, 1))
         self.limits = np.tile(ints(9, seed, 0, capacity, 0, 0, 0, 0), (2, 1))
-        self.limits[0, 7] = len(rules) + (keeps_on << 16)
+        self.limits[0, 7] = len(rules) + (keeps_on << 16) + ((allowed is not None) << 17)
+        self.masks = mask_words([np.zeros(v, bool) if allowed is None else allowed, np.zeros(v, bool)])
         self.rules = rule_words(2, 0, rules)
         self.counts = g.integers(0, 2, (2, v)).astype(np.int32)
         self.slot_token, self.slot_len = ints(-1 if ended else 3, 4), ints(20, 62)
@@ -363,6 +365,7 @@ class Verify:
                 sampling=self.sampling,
                 limits=self.limits,
                 rules=self.rules,
+                masks=self.masks,
                 stop_tokens=self.stops,
                 counts=counts,
                 slot_token=token,
@@ -392,6 +395,7 @@ class Verify:
             {"N_VALID": self.V, "AHEAD": 1},
             logits=self.logits,
             sampling=self.sampling,
+            masks=self.masks,
             counts=self.counts,
             slot_token=self.slot_token,
             slot_len=self.slot_len,
@@ -486,6 +490,16 @@ def test_rules_in_rows_of_drafts(ref, greedy):  # noqa: F811
                 assert drawn != token or (value > -np.inf and 21 + j >= before)
                 bans += drawn == token
     assert ends > 3 and bans > 9
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_masked_slot_takes_one_token_of_a_step(ref, greedy):  # noqa: F811
+    """Drafts that agree with what is drawn count for nothing, for each token has a mask of its own; slot 1 goes on."""
+    for seed in range(4):
+        allowed = np.arange(12) % 3 == seed % 3
+        v = Verify(ref, seed, (3, 3), greedy, allowed=allowed)
+        assert all(allowed[token] for token, _, _ in v.plain[0])
+        v.check((0, 3))
 
 
 def test_rules_of_listed_columns(ref):  # noqa: F811

@@ -9,6 +9,7 @@ import pytest
 from test_ref_ops import (  # noqa: F401  (ref: a fixture)
     STEP,
     blank,
+    mask_words,
     close,
     heads_of_step,
     normal,
@@ -164,6 +165,8 @@ def test_draw_best(ref, ended):  # noqa: F811
         slot_len=ints(4, 7, 9),
     )
     out = dict(drawn=blank(6, kind=np.int32), drawn_logprob=blank(6))
+    operands["masks"] = mask_words(np.arange(24).reshape(3, 8) % 2 == 0)
+    operands["limits"][1, 7] = 1 << 17
     got = ref("draw_best", {"N_VALID": 7, "AHEAD": 1}, **operands, **out)
     rest = {k: v for k, v in operands.items() if k not in ("best", "best_id")}
     want = ref("draw", {"N_VALID": 7, "AHEAD": 1}, **rest, **out)
@@ -173,6 +176,7 @@ def test_draw_best(ref, ended):  # noqa: F811
     penalised[:, 4] -= 6  # 3 for each time it was said
     penalised[1, 5] -= 3  # the draft before it counts
     assert got["drawn"][:2].tolist() == penalised.argmax(1).tolist()
+    assert got["drawn"][4] % 2 == 0
 
 
 @pytest.mark.parametrize("ids", [[0, 1, 2, 3, 4, 5], [1, 2, 4, 5, 8, 9]], ids=["first", "listed"])

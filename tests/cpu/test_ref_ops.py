@@ -672,6 +672,13 @@ def rule_words(slots, slot, rules):
     return words.reshape(slots, 1536)
 
 
+def mask_words(allowed):
+    """Bits of bools [slots, n], 32 in a word."""
+    bits = np.asarray(allowed)
+    padded = np.pad(bits, ((0, 0), (0, -bits.shape[1] % 32)))
+    return np.packbits(padded, axis=1, bitorder="little").view("<u4").astype(np.uint32).view(np.int32)
+
+
 class Sampler:
     """One out row of slot 1 of 2; position of the row is 9."""
 
@@ -696,6 +703,7 @@ class Sampler:
         pos=9,
         rules=(),
         keeps_on=False,
+        allowed=None,
     ):
         n = len(logits)
         self.counts = np.zeros((2, n), np.int32) if counts is None else counts
@@ -703,7 +711,7 @@ class Sampler:
         sampling[1] = [temperature, top_p, min_p, repetition, presence, frequency, 0, 0]
         limits = np.zeros((2, 8), np.int64)
         limits[1, :4] = [top_k, seed & 0xFFFFFFFF, seed >> 32, capacity]
-        limits[1, 7] = len(rules) + (keeps_on << 16)
+        limits[1, 7] = len(rules) + (keeps_on << 16) + ((allowed is not None) << 17)
         operands = dict(
             step=np.array([3, 2, 0, flags], np.int32),
             logits=np.stack([logits, np.full(n, 5), np.full(n, 5)]).astype(np.float32),
@@ -713,6 +721,7 @@ class Sampler:
             sampling=sampling,
             limits=limits.astype(np.uint32).view(np.int32),
             rules=rule_words(2, 1, rules),
+            masks=mask_words([np.zeros(n, bool), np.zeros(n, bool) if allowed is None else allowed]),
             stop_tokens=np.array(stops, np.int32),
             counts=self.counts,
             slot_token=np.array([7, -1 if ended else 7], np.int32),
@@ -876,6 +885,57 @@ def test_rules_of_single_tokens(ref, cuts):
         exact = plain.logits[0, :50].astype(np.float64)
         assert abs(s.logprob - (exact[s.token] - np.log(np.exp(exact).sum()))) < 1e-5
         assert s.done == any(token == s.token and is_end for token, _, _, is_end in rules)
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {},
+        {"top_k": 4},
+        {"top_p": 0.6},
+        {"min_p": 0.1},
+        {"temperature": 0},
+        {"repetition": 1.4, "presence": 0.5, "frequency": 0.1},
+        {"rules": [(v, -2.5 if v % 3 else -np.inf, 0, 0) for v in range(0, 60, 2)], "top_k": 9},
+    ],
+)
+def test_masked_draws(ref, cuts):
+    """A bit each, behind penalties and rules, for the draw alone; one word is not whole, and its last bits are set."""
+    for seed in range(20):
+        g = rng(seed)
+        logits, counts = normal(g, 60) * 2, np.zeros((2, 60), np.int32)
+        counts[1, ::7] = 2
+        allowed = g.random(60) < g.choice([0.5, 0.9, 0.1])
+        allowed[g.integers(0, 50)] = allowed[50:] = True
+        how = {"seed": seed, "n_valid": 50, "stops": (-1,), "temperature": 0.8} | cuts
+        s = Sampler(ref, logits, counts=counts.copy(), allowed=allowed, **how)
+        plain = Sampler(ref, logits, counts=counts.copy(), **how)
+        assert np.array_equal(s.logits, plain.logits)
+        biased = plain.logits[0, :50].copy()
+        for token, value, _, _ in cuts.get("rules", ()):
+            if token < 50:
+                biased[token] += np.float32(value)
+        z = biased.astype(np.float64) / (how["temperature"] or 1)
+        z[~allowed[:50]] = -np.inf
+        if z.max() == -np.inf:
+            assert (s.token, s.done) == (-1, 3) and np.isnan(s.logprob)
+            continue
+        noise = gumbel(50, 10, seed) if how["temperature"] else 0
+        kept = kept_by(z, **{k: v for k, v in cuts.items() if k in ("top_k", "top_p", "min_p")})
+        assert s.token == np.where(kept, z + noise, -np.inf).argmax() and allowed[s.token]
+        exact = plain.logits[0, :50].astype(np.float64)
+        assert abs(s.logprob - (exact[s.token] - np.log(np.exp(exact).sum()))) < 1e-5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_masks_of_one_token_and_of_none(ref, temperature):
+    logits = normal(rng(3), 40)
+    worst = int(logits.argmin())
+    s = Sampler(ref, logits, temperature=temperature, allowed=np.arange(40) == worst, top_k=1)
+    exact = logits.astype(np.float64)
+    assert s.token == worst and abs(s.logprob - (exact[worst] - np.log(np.exp(exact).sum()))) < 1e-5
+    s = Sampler(ref, logits, temperature=temperature, allowed=np.zeros(40, bool))
+    assert (s.token, s.done) == (-1, 3) and np.isnan(s.logprob) and np.array_equal(s.logits[0], logits)
 
 
 @pytest.mark.parametrize(

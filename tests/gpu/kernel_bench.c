@@ -411,6 +411,11 @@ static const Shape shapes[] = {
 	{"sample", "128k top_p", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
 	{"sample", "128k greedy biased", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
 	{"sample", "128k top_p biased", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "128k greedy masked", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "128k drawn masked", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "128k top_p masked", "ROWS=1 OUTS=1 SLOTS=1 V=128256 PARTS=8016 N_VALID=128256 STOPS=2"},
+	{"sample", "128k drawn x32", "ROWS=32 OUTS=32 SLOTS=32 V=128256 PARTS=1002 N_VALID=128256 STOPS=2"},
+	{"sample", "128k drawn masked x32", "ROWS=32 OUTS=32 SLOTS=32 V=128256 PARTS=1002 N_VALID=128256 STOPS=2"},
 	{"attn_prefill", "8B 2k", "ROWS=2048 SLOTS=1 MAX_PAGES=32 PAGES=34 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "8B 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
 	{"attn_prefill", "8B 64 of 8k", "ROWS=64 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=128 NH=32 NKV=8"},
@@ -708,10 +713,13 @@ static void set_sampling(CaseBuffer *b, const char *name, const char *label)
 	if (strcmp(name, "counts") == 0) /* a text has few different tokens */
 		for (int64_t i = 0; i < b->n; i++)
 			((int32_t *)b->before)[i] = i % 257 == 0;
+	if (strcmp(name, "masks") == 0) /* a quarter of the tokens */
+		memset(b->before, 0x11, (size_t)b->bytes);
 	if (strcmp(name, "limits") == 0)
 		for (int64_t i = 0; i < b->n; i += 8)
 			memcpy((int32_t *)b->before + i,
-				(int32_t[8]){top_k ? 50 : 0, 1, 2, 1000, 0, 0, 0, strstr(label, "biased") ? 300 : 0}, 32);
+				(int32_t[8]){top_k ? 50 : 0, 1, 2, 1000, 0, 0, 0, (strstr(label, "biased") ? 300 : 0) |
+					(strstr(label, "masked") ? 1 << 17 : 0)}, 32);
 }
 
 /* Contents of a small operand: legal, as in a trial. */

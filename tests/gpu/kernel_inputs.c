@@ -256,32 +256,63 @@ static void fill_limits(Case *c, int32_t *a, int64_t slots)
 		if (one_in(&c->random, 2))
 			row[7] = one_in(&c->random, 4) ? PLAN_RULES : 1 + (int32_t)random_below(&c->random, 20);
 		row[7] |= one_in(&c->random, 4) ? 1 << 16 : 0;
+		row[7] |= one_in(&c->random, 2) ? 1 << 17 : 0; /* masked */
 		for (int i = 4; i < 7 && one_in(&c->random, 3); i++) /* shares of drafts that count whatever was drawn */
 			row[i] = (int32_t)random_below(&c->random, (1 << 16) + 1);
 		memcpy(a + s * 8, row, sizeof row);
 	}
 }
 
+/* The row of logits by which row t draws; NULL when it has none. */
+static const float *logits_of(const Case *c, int t)
+{
+	const int logits = case_field(c, "logits");
+	int64_t row = t;
+	for (int64_t o = 0; c->step.out_row && o < c->step.outs; o++)
+		row = c->step.out_row[o] == t ? o : row;
+	return logits < 0 || row >= c->buf[logits].shape[0] ? NULL
+		: (const float *)c->buf[logits].before + row * case_value(c, "V", 1);
+}
+
 /* The token that a row of the slot would be most likely to draw, or has drawn; -1 when the slot has none. */
 static int32_t likely_token(const Case *c, int64_t slot)
 {
-	const int drawn = case_field(c, "drawn"), logits = case_field(c, "logits"), ids = case_field(c, "ids");
+	const int drawn = case_field(c, "drawn"), ids = case_field(c, "ids");
 	for (int t = 0; c->step.slot && t < c->step.rows; t++) { /* acquire has no rows */
 		if (c->step.slot[t] != slot)
 			continue;
 		if (drawn >= 0 && c->tmpl->fields[drawn].role == OPERAND_IN)
 			return ((const int32_t *)c->buf[drawn].before)[t];
-		int64_t row = t, v = case_value(c, "V", 1), best = 0;
-		for (int64_t o = 0; c->step.out_row && o < c->step.outs; o++)
-			row = c->step.out_row[o] == t ? o : row;
-		if (logits < 0 || row >= c->buf[logits].shape[0])
+		const float *l = logits_of(c, t);
+		int64_t best = 0;
+		if (!l)
 			continue;
-		const float *l = (const float *)c->buf[logits].before + row * v;
-		for (int64_t i = 1; i < case_value(c, "N_VALID", v); i++)
+		for (int64_t i = 1; i < case_value(c, "N_VALID", case_value(c, "V", 1)); i++)
 			best = l[i] > l[best] ? i : best;
 		return ids >= 0 && c->buf[ids].present ? ((const int32_t *)c->buf[ids].before)[best] : (int32_t)best;
 	}
 	return -1;
+}
+
+/* Of every second column, of few, of one, of the likeliest alone or of all but it, of those with low scores, of all;
+ * now and then of none. */
+static void fill_masks(Case *c, int32_t *a, int64_t slots)
+{
+	const int64_t vocab = case_value(c, "V", 1), words = (vocab + 31) / 32;
+	for (int64_t s = 0; s < slots; s++) {
+		const int64_t one = random_below(&c->random, vocab);
+		const int32_t likely = likely_token(c, s);
+		const int kind = (int)random_below(&c->random, one_in(&c->random, 9) ? 8 : 7);
+		const float *l = NULL;
+		for (int t = 0; c->step.slot && t < c->step.rows && !l; t++)
+			l = c->step.slot[t] == s ? logits_of(c, t) : NULL;
+		for (int64_t v = 0; v < vocab; v++) {
+			const bool may[] = {kind == 0 && one_in(&c->random, 2), kind == 1 && one_in(&c->random, 300), v == one,
+				v == likely, v != likely, l ? l[v] < -3 : v % 7 == 0, true, false};
+			a[s * words + v / 32] |= (int32_t)((uint32_t)may[kind] << v % 32);
+		}
+		a[(s + 1) * words - 1] |= vocab % 32 ? (int32_t)(~(uint32_t)0 << vocab % 32) : 0; /* bits of no token */
+	}
 }
 
 /* Of tokens that differ, a few of which may be none: one of them the likeliest of a row. */
@@ -444,6 +475,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_limits(c, a, b->shape[0]);
 	else if (strcmp(name, "rules") == 0)
 		fill_rules(c, a, b->shape[0]);
+	else if (strcmp(name, "masks") == 0)
+		fill_masks(c, a, b->shape[0]);
 	else if (strcmp(name, "counts") == 0)
 		fill_counts(c, a, b->n);
 	else if (token) /* some sequences have ended */
@@ -625,7 +658,7 @@ bool case_operand(Case *c, int field)
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
 		{"best", "logits"}, {"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"},
-		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}};
+		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}, {"masks", "logits"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
 		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && c->buf[needs].present &&

@@ -20,6 +20,7 @@ DIM(DRAFTS, 2)
 ATTR_INT(N_VALID, 49152)
 ATTR_INT(AHEAD, 1)
 FLAG(IDS)
+FLAG(MASKS)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
 REQUIRE(IDS ? V <= VOCAB : V == VOCAB)
 REQUIRE(AHEAD >= 1 && AHEAD <= 2)
@@ -41,6 +42,7 @@ struct Args {
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
 	IN(i32, rules, "SLOTS, 1536");
+	IN_IF(MASKS, i32, masks, "SLOTS, ceil_div(V, 32)");
 	IN(i32, counts, "SLOTS, VOCAB");
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
@@ -74,12 +76,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) plain_draw(con
 	const float *const sampling = a.sampling + slot * 8;
 	const int position = a.row_pos[t] + AHEAD;
 	const Rules rules = rules_of(a.rules, a.limits, slot);
-	const bool biased = is_biased(rules, position);
-	if (threadIdx.x == 0) {
-		s.rank = rank;
-		s.turn = 0;
-	}
-	__syncthreads();
+	const u32 *const mask = MASKS ? mask_of(a.masks, rules, slot, V) : nullptr;
+	const bool biased = is_biased(rules, mask, position);
+	begin_draw(s, rank, mask);
 	const Row row = penalised_row<DRAFTS>(s, logits, a.counts + i64(slot) * VOCAB, ids,
 		a.slot_draft + i64(slot) * DRAFTS, position - 1 - a.slot_len[slot], sampling);
 	const int id = pick(s, logits, row, sampling, a.limits + slot * 8, rules, biased, position, ids);

@@ -1,5 +1,5 @@
-// what      for each out row in use, over ids v < N_VALID: penalties in place, the slot's rules, temperature, top-k,
-//           top-p, min-p, the draw and the end of the slot's step: the formulas are those of sample.cu
+// what      for each out row in use, over ids v < N_VALID: penalties in place, the slot's rules and mask, temperature,
+//           top-k, top-p, min-p, the draw and the end of the slot's step: the formulas are those of sample.cu
 // numerics  as in draw.cuh: cuts compare ordered integers and add probabilities as integers of 2^-31. Same bits every
 //           run
 // measured  not yet
@@ -37,6 +37,7 @@ struct Args {
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
 	IN(i32, rules, "SLOTS, 1536");
+	IN(i32, masks, "SLOTS, ceil_div(V, 32)");
 	IN(i32, stop_tokens, "STOPS");
 	INOUT(i32, counts, "SLOTS, V");
 	INOUT(i32, slot_token, "SLOTS");
@@ -63,12 +64,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) plain_sample(c
 	const i32 *const limits = a.limits + slot * 8;
 	const int position = a.row_pos[t] + 1;
 	const Rules rules = rules_of(a.rules, a.limits, slot);
-	const bool biased = is_biased(rules, position);
-	if (threadIdx.x == 0) {
-		s.rank = rank;
-		s.turn = 0;
-	}
-	__syncthreads();
+	const u32 *const mask = mask_of(a.masks, rules, slot, V);
+	const bool biased = is_biased(rules, mask, position);
+	begin_draw(s, rank, mask);
 	const Row row = penalised_row<0>(s, logits, counts, Ids<false> {}, nullptr, 0, sampling);
 	const int token = pick(s, logits, row, sampling, limits, rules, biased, position, Ids<false> {});
 	meet(); // no block leaves while others read its memory, nor does the slot change before

@@ -18,6 +18,10 @@
 // Rules of the slot (rules.cuh) change some logits for the draw alone. Thread i of each block has rule i: where its
 // token's column is in the block's slice, the thread changes the logit, and puts it back when the token is drawn.
 //
+// A masked slot draws of the ids whose bits are set in its mask: the logits are read as -inf where a bit is clear, and
+// what is -inf takes no part in the draw. A warp's values of one read share a word of the mask. The maximum and the sum
+// are those without it.
+//
 // An id here is a column of the logits. Which token that is, Ids says: counts, drafts and the noise go by tokens.
 //
 // A template that draws has the dims V and PARTS, the attribute N_VALID, and the tunable CLUSTER: blocks a row, a slice
@@ -75,12 +79,34 @@ struct alignas(16) Shared {
 	u64 told[2]; // what the block tells its team, in turns
 	int turn;
 	u64 before; // weight above the bin that holds the threshold
+	const u32 *mask; // of the slot; NULL = there is none
 	int rank; // in the team
 	int bin, n_listed;
 	u32 bar; // order of the largest z + g that any thread of the block has
 	float list_l[LIST];
 	int list_id[LIST];
 };
+
+// block level: what the others of the block know of the draw
+__device__ __forceinline__ void begin_draw(Shared &s, int rank, const u32 *mask)
+{
+	if (threadIdx.x == 0) {
+		s.rank = rank;
+		s.turn = 0;
+		s.mask = mask;
+	}
+	__syncthreads();
+}
+
+// thread level: -inf for ids first, first + THREADS and so on whose bits are clear. Their words are read where there
+// are values: not behind the end.
+template <int BATCH> __device__ __forceinline__ void forbid(const u32 *mask, int first, float (&l)[BATCH])
+{
+#pragma unroll
+	for (int j = 0; j < BATCH; j++)
+		if (l[j] > minus_infinity() && !(__ldg(mask + (first + j * THREADS) / 32) >> threadIdx.x % 32 & 1))
+			l[j] = minus_infinity();
+}
 
 // An integer that orders like the float.
 __device__ __forceinline__ u32 order_of(float x)
@@ -345,16 +371,19 @@ struct Candidates {
 			return;
 		}
 		const int end = min((s.rank + 1) * SLICE, N_VALID);
+		const u32 *const mask = s.mask;
 #pragma unroll 1
 		for (int i = s.rank * SLICE + threadIdx.x; i < end; i += BATCH * THREADS) {
 			float l[BATCH];
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
 				l[j] = i + j * THREADS < end ? logits[i + j * THREADS] : minus_infinity();
+			if (mask)
+				forbid(mask, i, l);
 #pragma unroll
 			for (int j = 0; j < BATCH; j++) {
 				const int b = bin(l[j]);
-				if (i + j * THREADS < end && stays(l[j], b))
+				if (l[j] > minus_infinity() && stays(l[j], b))
 					f(l[j], b, i + j * THREADS);
 			}
 		}
@@ -366,6 +395,7 @@ struct Candidates {
 	__device__ __forceinline__ void each_likely(const Shared &s, May may_win, Noise noise, Wins wins, F f) const
 	{
 		const int end = listed ? s.n_listed : min((s.rank + 1) * SLICE, N_VALID);
+		const u32 *const mask = listed ? nullptr : s.mask;
 #pragma unroll 1
 		for (int i = (listed ? 0 : s.rank * SLICE) + threadIdx.x; i < end; i += BATCH * THREADS) {
 			float l[BATCH];
@@ -375,18 +405,22 @@ struct Candidates {
 #pragma unroll
 			for (int j = 0; j < BATCH; j++) {
 				const int at = i + j * THREADS;
-				id[j] = at < end ? listed ? s.list_id[at] : at : -1;
+				id[j] = at < end ? listed ? s.list_id[at] : at : 0;
 				l[j] = at < end ? listed ? s.list_l[at] : logits[at] : minus_infinity();
-				is_likely |= at < end && may_win(l[j]);
 			}
+			if (mask)
+				forbid(mask, i, l);
+#pragma unroll
+			for (int j = 0; j < BATCH; j++)
+				is_likely |= l[j] > minus_infinity() && may_win(l[j]);
 			if (!is_likely)
 				continue;
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
-				x[j] = noise(max(id[j], 0));
+				x[j] = noise(id[j]);
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
-				if (id[j] >= 0 && wins(l[j], x[j]) && stays(l[j], bin(l[j])))
+				if (l[j] > minus_infinity() && wins(l[j], x[j]) && stays(l[j], bin(l[j])))
 					f(l[j], id[j], x[j]);
 		}
 	}
@@ -568,11 +602,11 @@ __device__ __forceinline__ Row penalised_row(Shared &s, float *logits, const i32
 
 static_assert(RULES <= THREADS, "a thread has one rule");
 
-// block level: do the rules change a score at that position?
-__device__ __forceinline__ bool is_biased(const Rules &rules, int position)
+// block level: do the rules, or a mask, change a score at that position?
+__device__ __forceinline__ bool is_biased(const Rules &rules, const u32 *mask, int position)
 {
-	if (rules.n == 0)
-		return false;
+	if (rules.n == 0 || mask)
+		return mask;
 	const int i = threadIdx.x;
 	return __syncthreads_or(i < rules.n && rules.at(i).changes(position));
 }
@@ -590,17 +624,20 @@ __device__ __forceinline__ bool is_end(const Rules &rules, int token)
 	return __syncthreads_or(ends);
 }
 
-// team level: the largest logit with its lowest id, as a contender; 0 when there is none above -inf
+// team level: the largest logit that the mask leaves with its lowest id, as a contender; 0 when none is above -inf
 __device__ __noinline__ u64 largest(Shared &s, const float *logits)
 {
 	u64 best = 0;
 	const int end = min((s.rank + 1) * SLICE, N_VALID);
+	const u32 *const mask = s.mask;
 #pragma unroll 1
 	for (int first = s.rank * SLICE + threadIdx.x; first < end; first += LIGHT * THREADS) {
 		float l[LIGHT];
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++)
 			l[j] = first + j * THREADS < end ? logits[first + j * THREADS] : minus_infinity();
+		if (mask)
+			forbid(mask, first, l);
 #pragma unroll
 		for (int j = 0; j < LIGHT; j++)
 			if (l[j] > minus_infinity())
@@ -609,8 +646,8 @@ __device__ __noinline__ u64 largest(Shared &s, const float *logits)
 	return team_max(s, best);
 }
 
-// team level: the id that is drawn from a row of logits, penalised as they are, or -1 when they are no numbers or the
-// rules leave none. The logits are on return what they were.
+// team level: the id that is drawn from a row of logits, penalised as they are, or -1 when they are no numbers or
+// rules and mask leave none. The logits are on return what they were.
 template <class Ids_>
 __device__ __forceinline__ int pick(Shared &s, float *logits, const Row &row, const float *sampling, const i32 *limits,
 	const Rules &rules, bool biased, int position, Ids_ ids)

@@ -1,7 +1,7 @@
 // rules.cuh - what a request says of single tokens: scores changed, tokens that are not drawn yet, tokens that end it.
 //
 // A slot has limits[s, 7] mod 2^16 rules, the first ones of its row of `rules` (artifacts/ops.h). Each is of another
-// token. A slot without rules costs one word that is read and one branch.
+// token. The same word says whether the slot is masked. One without both costs that word and one branch.
 #pragma once
 #include "shared/types.cuh"
 
@@ -25,6 +25,7 @@ struct Rules {
 	const i32 *words; // of rule 0
 	int n;
 	bool keeps_on;    // the model's stop tokens are tokens like others
+	bool is_masked;   // each of its tokens is drawn by a mask
 
 	__device__ __forceinline__ Rule at(int i) const
 	{
@@ -33,8 +34,15 @@ struct Rules {
 	}
 };
 
+// The slot's mask, of a vocabulary of n; NULL = it has none.
+__device__ __forceinline__ const u32 *mask_of(const i32 *masks, const Rules &rules, int slot, int n)
+{
+	return rules.is_masked ? reinterpret_cast<const u32 *>(masks) + i64(slot) * ((n + 31) / 32) : nullptr;
+}
+
 __device__ __forceinline__ Rules rules_of(const i32 *rules, const i32 *limits, int slot)
 {
 	const i32 word = limits[i64(slot) * 8 + 7];
-	return { rules + i64(slot) * RULES * RULE_WORDS, min(word & 0xffff, RULES), (word >> 16 & 1) != 0 };
+	return { rules + i64(slot) * RULES * RULE_WORDS, min(word & 0xffff, RULES), (word >> 16 & 1) != 0,
+		(word >> 17 & 1) != 0 };
 }

@@ -1,13 +1,14 @@
 // what      for each out row o in use, of slot s, over ids v < N_VALID, whose best the head has left part by part:
 //             penalties in place: counts != 0: l = l > 0 ? l / repetition : l * repetition; generated n times:
 //             l -= presence; l -= frequency * n
-//             then the slot's rules, of single tokens, for the draw alone: l += value; -inf below a position
+//             then for the draw alone the slot's rules, of single tokens: l += value; -inf below a position; and
+//             its mask: -inf where its bit is clear
 //             temperature 0: the lowest id of the largest l; else z = l / temperature and of these stay, in this
 //             order, the top_k largest and their equals, the fewest whose probability reaches top_p and the equals
 //             of the last, those of at least min_p times the largest; then the lowest id of the largest z + g,
 //             u = (x + 0.5) / 2^32 at most 1 - 2^-24, g = -log(-log1p(-u)), x = first word of Philox4x32-10 with
 //             counter {v, position, 0, 0}, key {seed low, seed high}; position = row_pos + 1
-//           logprob = log softmax(l)[token], penalised, before rules, temperature and cuts
+//           logprob = log softmax(l)[token], penalised, before rules, mask, temperature and cuts
 //           the sequence ends with a stop token of the model, unless the slot keeps on, or of a rule, a full slot, or
 //           logits that are no numbers (token -1): slot_token = -1
 //           idle outs, outs of slots that have ended, and all outs of a scoring step change nothing
@@ -53,6 +54,7 @@ struct Args {
 	IN(f32, sampling, "SLOTS, 8");
 	IN(i32, limits, "SLOTS, 8");
 	IN(i32, rules, "SLOTS, 1536");
+	IN(i32, masks, "SLOTS, ceil_div(V, 32)");
 	IN(i32, stop_tokens, "STOPS");
 	INOUT(i32, counts, "SLOTS, V");
 	INOUT(i32, slot_token, "SLOTS");
@@ -83,16 +85,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, RESIDENT) sample(
 	const int position = a.row_pos[t] + 1;
 	const Rules rules = rules_of(a.rules, a.limits, slot);
 	const bool penalised = sampling[3] != 1.0f || sampling[4] != 0.0f || sampling[5] != 0.0f;
-	const bool biased = is_biased(rules, position);
+	const u32 *const mask = mask_of(a.masks, rules, slot, V);
+	const bool biased = is_biased(rules, mask, position);
 	// else the parts say it all
 	const bool in_team = TEAM > 1 && (penalised || biased || sampling[0] > 0.0f);
 	if (rank && !in_team)
 		return;
-	if (threadIdx.x == 0) {
-		s.rank = rank;
-		s.turn = 0;
-	}
-	__syncthreads();
+	begin_draw(s, rank, mask);
 	const Row row = penalised ? penalised_row<0>(s, logits, counts, Ids<false> {}, nullptr, 0, sampling)
 		: row_of_parts(s, a.best + i64(o) * PARTS * 2, a.best_id + i64(o) * PARTS);
 	const int token = pick(s, logits, row, sampling, limits, rules, biased, position, Ids<false> {});
