@@ -54,6 +54,9 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error);
 Grammar *grammar_keep(Grammar *g); /* one owner more; any thread */
 void grammar_free(Grammar *g);     /* one owner less; NULL is fine */
 
+/* What a reference, "#" or "#/..." as a part of a URI, points to in `root`; NULL: nothing. Borrowed. */
+json_t *grammar_at(json_t *root, const char *pointer);
+
 /* The bytes of a tokenizer's tokens as a tree, for any number of texts in any thread. */
 typedef struct GrammarVocab GrammarVocab;
 /* n_ids: columns of the model's scores. NULL: no memory, or the tokenizer puts spaces between its tokens. `tok` must

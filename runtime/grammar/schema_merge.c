@@ -29,27 +29,11 @@ json_t *schema_without(Schemas *b, json_t *schema, const char *key)
 
 json_t *schema_at(Schemas *b, const char *pointer)
 {
-	json_t *at = b->root;
 	if (!pointer || pointer[0] != '#' || (pointer[1] && pointer[1] != '/')) {
 		schema_refuse(b, "$ref", "a place of this schema is expected: \"#\" or \"#/...\"");
 		return NULL;
 	}
-	for (const char *c = pointer + 1; *c && at;) {
-		char key[256];
-		size_t n = 0;
-		for (c++; *c && *c != '/' && n < sizeof key - 1; c++) {
-			unsigned byte;
-			if (*c == '~' && (c[1] == '0' || c[1] == '1'))
-				key[n++] = *++c == '0' ? '~' : '/';
-			else if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1 && c[1] && c[2]) {
-				key[n++] = (char)byte;
-				c += 2;
-			} else
-				key[n++] = *c;
-		}
-		key[n] = 0;
-		at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10)) : json_object_get(at, key);
-	}
+	json_t *at = grammar_at(b->root, pointer);
 	if (!json_is_object(at) && !json_is_boolean(at)) {
 		schema_refuse(b, "$ref", "there is no schema %.150s", pointer);
 		return NULL;
