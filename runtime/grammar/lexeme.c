@@ -44,6 +44,9 @@ void lexeme_free(Lexeme *l)
 	free(l->bytes);
 	free(l->like);
 	free(l->near);
+	free(l->is_inside);
+	free(l->least);
+	free(l->most);
 	*l = (Lexeme){0};
 }
 
@@ -464,16 +467,31 @@ static bool step_first(const Joint *j, struct Pair from, uint8_t byte, struct Pa
 	return to->a;
 }
 
+static bool step_either(const Joint *j, struct Pair from, uint8_t byte, struct Pair *to)
+{
+	*to = (struct Pair){.a = from.a ? lexeme_step(j->a, from.a, byte) : 0,
+		.b = from.b ? lexeme_step(j->b, from.b, byte) : 0};
+	return to->a || to->b;
+}
+
+static bool accepts_either(const Joint *j, struct Pair p)
+{
+	return (p.a && j->a->accepts[p.a]) || (p.b && j->b->accepts[p.b]);
+}
+
 static bool accepts_first(const Joint *j, struct Pair p) { return j->a->accepts[p.a] && !(p.b && j->b->accepts[p.b]); }
 
 bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e)
 {
 	*l = (Lexeme){0};
-	if (lexeme_is_empty(a) || (how == BOTH && lexeme_is_empty(b)))
+	if (lexeme_is_empty(a) && (how != EITHER || lexeme_is_empty(b)))
 		return true;
-	const Joint j = {.a = a, .b = b, .step = how == BOTH ? step_both : step_first,
-		.accepts = how == BOTH ? accepts_both : accepts_first};
-	return run_joint(&j, (struct Pair){1, lexeme_is_empty(b) ? 0 : 1, 0}, l, e);
+	if (how == BOTH && lexeme_is_empty(b))
+		return true;
+	const Joint j = {.a = a, .b = b,
+		.step = how == BOTH ? step_both : how == EITHER ? step_either : step_first,
+		.accepts = how == BOTH ? accepts_both : how == EITHER ? accepts_either : accepts_first};
+	return run_joint(&j, (struct Pair){lexeme_is_empty(a) ? 0 : 1, lexeme_is_empty(b) ? 0 : 1, 0}, l, e);
 }
 
 /* Pairs of states count as equal until a byte separates them. */
@@ -587,6 +605,137 @@ bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effo
 	const Joint j = {.a = a, .b = &any, .step = step_counted, .accepts = accepts_both, .lo = lo, .hi = hi};
 	const bool ok = run_joint(&j, (struct Pair){1, STRING_START, 0}, l, e);
 	lexeme_free(&any);
+	return ok;
+}
+
+/* Counting ------------------------------------------------------------ */
+
+/* Which state of `string` each state of l goes with; false: of some there are two. */
+static bool find_phases(const Lexeme *l, const Lexeme *string, const uint8_t *one, uint8_t *phase, uint32_t *waiting)
+{
+	uint32_t n = 0;
+	phase[1] = STRING_START;
+	waiting[n++] = 1;
+	while (n > 0) {
+		const uint32_t s = waiting[--n];
+		for (uint32_t c = 0; c < l->n_classes; c++) {
+			const uint32_t to = l->next[s * l->n_classes + c], of = lexeme_step(string, phase[s], one[c]);
+			if (to && (of == 0 || (phase[to] && phase[to] != of)))
+				return false;
+			if (to && !phase[to]) {
+				phase[to] = (uint8_t)of;
+				waiting[n++] = to;
+			}
+		}
+	}
+	return true;
+}
+
+static uint32_t and_one(uint32_t n, bool more) { return n == ENDLESS ? n : n + more; }
+
+/* Fewest characters to come: states are visited until none has fewer. */
+static bool find_least(Lexeme *l, const uint8_t *one, Effort *e)
+{
+	bool changed = true;
+	for (uint32_t s = 0; s < l->n_states; s++)
+		l->least[s] = l->accepts[s] ? 0 : ENDLESS;
+	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+		changed = false;
+		for (uint32_t s = l->n_states; s-- > 1;)
+			for (uint32_t c = 0; c < l->n_classes; c++) {
+				const uint32_t to = l->next[s * l->n_classes + c];
+				const uint32_t n = to ? and_one(l->least[to], !l->is_inside[s] && one[c] != '"') : ENDLESS;
+				if (n < l->least[s]) {
+					l->least[s] = n;
+					changed = true;
+				}
+			}
+	}
+	return !e->why;
+}
+
+/* Most characters to come: known of a state when it is of all that follow it, so never where a way leads back. */
+static bool find_most(Lexeme *l, const uint8_t *one, bool *is_known, Effort *e)
+{
+	bool changed = true;
+	is_known[0] = true;
+	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+		changed = false;
+		for (uint32_t s = l->n_states; s-- > 1;) {
+			uint32_t most = 0, c = 0;
+			for (; !is_known[s] && c < l->n_classes; c++) {
+				const uint32_t to = l->next[s * l->n_classes + c];
+				if (!is_known[to])
+					break;
+				const uint32_t n = to ? l->most[to] + (!l->is_inside[s] && one[c] != '"') : 0;
+				most = n > most ? n : most;
+			}
+			if (is_known[s] || c < l->n_classes)
+				continue;
+			l->most[s] = most;
+			changed = is_known[s] = true;
+		}
+	}
+	for (uint32_t s = 1; s < l->n_states; s++)
+		if (!is_known[s])
+			l->most[s] = ENDLESS;
+	return !e->why;
+}
+
+/* Is every count between least and most that of some text? By induction over counts, it is if those of the states that
+ * follow leave no gap. */
+static bool is_without_gaps(const Lexeme *l, const uint8_t *one, uint32_t s)
+{
+	uint32_t until = l->accepts[s] ? 0 : l->least[s]; /* counts up to here can be */
+	bool changed = true;
+	while (changed && until < l->most[s]) {
+		changed = false;
+		for (uint32_t c = 0; c < l->n_classes; c++) {
+			const uint32_t to = l->next[s * l->n_classes + c];
+			const bool more = !l->is_inside[s] && one[c] != '"';
+			if (to && and_one(l->most[to], more) > until && and_one(l->least[to], more) <= until + 1) {
+				until = and_one(l->most[to], more);
+				changed = true;
+			}
+		}
+	}
+	return until >= l->most[s];
+}
+
+bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e)
+{
+	const uint32_t n = l->n_states;
+	uint8_t one[256], *phase = calloc(n + 1, 1);
+	uint32_t *waiting = malloc(sizeof *waiting * (n + 1));
+	bool *is_known = calloc(n + 1, sizeof *is_known);
+	for (int b = 256; b-- > 0;)
+		one[l->class_of[b]] = (uint8_t)b;
+	l->is_inside = calloc(n + 1, sizeof *l->is_inside);
+	l->least = calloc(n + 1, sizeof *l->least);
+	l->most = calloc(n + 1, sizeof *l->most);
+	bool ok = (phase && waiting && is_known && l->is_inside && l->least && l->most) ||
+		effort_refuse(e, "there is no memory", -1);
+	bool counts = ok && n > 1 && find_phases(l, string, one, phase, waiting);
+	for (uint32_t s = 1; s < n && counts; s++)
+		l->is_inside[s] = phase[s] != STRING_START;
+	ok = ok && (!counts || (find_least(l, one, e) && find_most(l, one, is_known, e) &&
+		spend(e, 4 * (int64_t)n * l->n_classes)));
+	l->span = 0;
+	for (uint32_t s = 1; s < n && ok && counts; s++) {
+		counts = is_without_gaps(l, one, s);
+		l->span = l->least[s] > l->span ? l->least[s] : l->span;
+		l->span = l->most[s] != ENDLESS && l->most[s] > l->span ? l->most[s] : l->span;
+	}
+	free(phase);
+	free(waiting);
+	free(is_known);
+	if (!counts) {
+		free(l->is_inside);
+		free(l->least);
+		free(l->most);
+		l->is_inside = NULL;
+		l->least = l->most = NULL;
+	}
 	return ok;
 }
 

@@ -121,6 +121,37 @@ static bool fill_lexeme(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uin
 	return true;
 }
 
+/* A lexeme with lo to hi characters to come. */
+static bool fill_counted(AtomMask *m, const GrammarVocab *v, const Lexeme *l, const Item *item, Level *levels)
+{
+	Exits x = {.m = m};
+	uint32_t depth = 0;
+	levels[0] = (Level){v->n, item->b, 0};
+	for (uint32_t i = 0; i < v->n;) {
+		while (i >= levels[depth].end)
+			depth--;
+		const Level from = levels[depth];
+		const uint32_t to = lexeme_step(l, from.state, v->byte[i]);
+		const uint32_t chars = from.other + (!l->is_inside[from.state] && v->byte[i] != '"');
+		const uint32_t lo = item->c > chars ? item->c - chars : 0, hi = item->d == ENDLESS ? ENDLESS : item->d - chars;
+		if (to == 0 || chars > item->d || !lexeme_can_have(l, to, lo, hi)) {
+			i = v->end[i];
+			continue;
+		}
+		vocab_set(v, m->words, i);
+		if (l->accepts[to] && lo == 0 && !add_exit(&x, v, i))
+			return false;
+		if (l->ends[to]) {
+			i = v->end[i];
+			continue;
+		}
+		if (v->end[i] > i + 1)
+			levels[++depth] = (Level){v->end[i], to, chars};
+		i++;
+	}
+	return true;
+}
+
 /* Ends of strings at places [from, until). */
 static bool add_closing(Exits *x, const GrammarVocab *v, uint32_t from, uint32_t until)
 {
@@ -217,21 +248,25 @@ static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t stat
 	return n > 96;
 }
 
-static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item, uint32_t lo, uint32_t hi)
+static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item)
 {
 	const GrammarVocab *v = t->v;
-	if (item->kind == NODE_STRING && item->a == STRING_START)
-		return fill_string(m, v, lo, hi);
-	const Lexeme *l = item->kind == NODE_LEXEME ? &t->g->lexemes[item->a] : NULL;
+	if (item->kind == NODE_STRING && item->b == STRING_START)
+		return fill_string(m, v, item->c, item->d);
+	const Lexeme *l = item->kind == NODE_STRING ? NULL : &t->g->lexemes[item->a];
+	if (l && item->kind == NODE_COUNTED && (item->c > 0 || item->d != ENDLESS)) {
+		memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
+		return fill_counted(m, v, l, item, t->levels);
+	}
 	if (l && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, t->levels);
 	if (l && t->last.mask && t->last.lexeme == item->a && lexeme_is_near(l, item->b, t->last.state, 2))
 		return fill_near(m, v, item->b, &t->last, l, t->levels);
 	memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
-	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->a, lo, hi, t->levels);
+	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->b, item->c, item->d, t->levels);
 }
 
-static AtomMask *find_atom(const AtomTable *t, const uint32_t key[4], uint32_t slot)
+static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t slot)
 {
 	AtomMask *m = t->slots[slot];
 	while (m && memcmp(m->key, key, sizeof m->key) != 0)
@@ -240,15 +275,17 @@ static AtomMask *find_atom(const AtomTable *t, const uint32_t key[4], uint32_t s
 }
 
 /* The mask of an item's lexeme; NULL: no memory. */
-static const AtomMask *atom_mask(GrammarText *t, const Item *item)
+static const AtomMask *atom_mask(GrammarText *t, const Item *of)
 {
 	const GrammarVocab *v = t->v;
-	const bool is_string = item->kind == NODE_STRING;
-	/* counts beyond what a token can have make no difference */
-	const uint32_t most = v->depth + 1;
-	const uint32_t lo = item->b < most ? item->b : most, hi = item->c < most ? item->c : ENDLESS;
-	const uint32_t key[4] = {
-		is_string ? lo : ENDLESS, is_string ? hi : item->a, is_string ? item->a : item->b, is_string};
+	const bool is_string = of->kind == NODE_STRING;
+	Item item[1] = {*of};
+	if (item->kind != NODE_LEXEME) { /* counts beyond what a token can have make no difference */
+		const uint32_t most = v->depth + 1 + (is_string ? 0 : t->g->lexemes[of->a].span);
+		item->c = of->c < most ? of->c : most;
+		item->d = of->d < most ? of->d : ENDLESS;
+	}
+	const uint32_t key[5] = {item->kind, item->a, item->b, item->c, item->d};
 	AtomTable *table = is_string ? (AtomTable *)&v->atoms : (AtomTable *)&t->g->atoms;
 	const uint32_t slot = tok_hash_string(key, sizeof key) & (ATOM_SLOTS - 1);
 	pthread_mutex_lock(&table->lock);
@@ -267,7 +304,7 @@ static const AtomMask *atom_mask(GrammarText *t, const Item *item)
 		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
 	if (m)
 		m->n_exits = 0;
-	const bool ok = m && m->words && fill_atom(t, m, item, lo, hi);
+	const bool ok = m && m->words && fill_atom(t, m, item);
 	if (is_full)
 		return ok ? m : NULL;
 	if (!ok) {
@@ -278,7 +315,7 @@ static const AtomMask *atom_mask(GrammarText *t, const Item *item)
 		free(m);
 		return NULL;
 	}
-	memcpy(m->key, key, sizeof key);
+	memcpy(m->key, key, sizeof m->key);
 	pthread_mutex_lock(&table->lock);
 	AtomMask *other = find_atom(table, key, slot); /* another thread may have been faster */
 	if (!other) {
@@ -336,7 +373,7 @@ static void walk_all(GrammarText *t, uint32_t state, uint32_t *words)
 
 static bool is_same_atom(const Item *a, const Item *b)
 {
-	return a->kind == b->kind && a->a == b->a && a->b == b->b && a->c == b->c;
+	return a->kind == b->kind && a->a == b->a && a->b == b->b && a->c == b->c && a->d == b->d;
 }
 
 /* Items [n] of one state of a lexeme, with different stacks. */

@@ -7,8 +7,9 @@
 typedef struct Item { /* the state of a lexeme, and what follows it */
 	uint32_t kind;    /* NODE_TEXT: a = byte that is next, b = how many are left
 					   * NODE_LEXEME: a = lexeme, b = its state
-					   * NODE_STRING: a = state of the lexeme, b, c = least and most characters to come */
-	uint32_t a, b, c;
+					   * NODE_COUNTED: the same, and c, d = least and most characters to come
+					   * NODE_STRING: b = state of the lexeme, c, d = the same */
+	uint32_t a, b, c, d;
 	uint32_t cont;
 } Item;
 

@@ -168,6 +168,13 @@ static json_t *every_pair(Schemas *b, const char *key, json_t *one, json_t *othe
 	return all;
 }
 
+static json_t *neither(Schemas *b, const char *key, json_t *one, json_t *other) /* not */
+{
+	(void)b;
+	(void)key;
+	return json_pack("{s:[O,O]}", "anyOf", one, other);
+}
+
 static json_t *either_true(Schemas *b, const char *key, json_t *one, json_t *other)
 {
 	(void)b;
@@ -180,7 +187,7 @@ static const struct { const char *key; MergeFn *merge; } rules[] = {
 	{"minimum", larger}, {"exclusiveMinimum", larger}, {"minLength", larger}, {"minItems", larger},
 	{"minProperties", larger}, {"maximum", smaller}, {"exclusiveMaximum", smaller}, {"maxLength", smaller},
 	{"maxItems", smaller}, {"maxProperties", smaller}, {"propertyNames", both_later}, {"anyOf", every_pair},
-	{"uniqueItems", either_true}, {"multipleOf", each_once},
+	{"uniqueItems", either_true}, {"multipleOf", each_once}, {"not", neither},
 };
 
 /* Of no weight: the first one stays. */
@@ -366,17 +373,25 @@ json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated)
 json_t *schema_resolve(Schemas *b, json_t *schema)
 {
 	for (int hops = 0; json_is_object(schema) && !schema_failed(b); hops++) {
-		json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
+		json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf"), *given = schema;
+		const bool has_conditions = schema_has_conditions(schema);
+		if (!ref && !all && !has_conditions)
+			return schema;
+		json_t *known = find_pair(b, schema, NULL);
+		if (known) {
+			schema = known;
+			continue;
+		}
+		if (has_conditions && !(schema = schema_without_conditions(b, given)))
+			return NULL;
+		all = json_object_get(schema, "allOf");
+		if (!ref && !all && !keep_pair(b, given, NULL, json_incref(schema)))
+			return NULL;
 		if (!ref && !all)
 			return schema;
 		if (hops >= MOST_HOPS) {
 			schema_refuse(b, ref ? "$ref" : "allOf", "it leads back to itself");
 			return NULL;
-		}
-		json_t *known = find_pair(b, schema, NULL);
-		if (known) {
-			schema = known;
-			continue;
 		}
 		json_t *rest = schema_without(b, schema, ref ? "$ref" : "allOf");
 		json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
@@ -388,7 +403,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			/* the rest of it is put with the target, which may be a $ref itself */
 			if (target && (unevaluated || json_object_size(rest) > 0)) {
 				target = schema_closed(b, schema_both(b, rest, target), unevaluated);
-				if (!target || !keep_pair(b, schema, NULL, json_incref(target)))
+				if (!target || !keep_pair(b, given, NULL, json_incref(target)))
 					return NULL;
 			}
 			schema = target;
@@ -410,7 +425,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 		}
 		b->depth--;
 		joined = schema_closed(b, joined, unevaluated);
-		if (!joined || !keep_pair(b, schema, NULL, json_incref(joined)))
+		if (!joined || !keep_pair(b, given, NULL, json_incref(joined)))
 			return NULL;
 		schema = joined;
 	}
@@ -452,12 +467,12 @@ static json_t *values_of(Schemas *b, json_t *schema)
 
 static bool values_are_apart(Schemas *b, json_t *one, json_t *other)
 {
-	json_t *x = values_of(b, one), *y = values_of(b, other);
-	for (size_t i = 0; i < json_array_size(x); i++)
-		for (size_t k = 0; k < json_array_size(y); k++)
-			if (schema_same(json_array_get(x, i), json_array_get(y, k)))
-				return false;
-	return json_is_array(x) && json_is_array(y);
+	json_t *values = json_is_object(one) ? values_of(b, one) : NULL, *value;
+	size_t i;
+	json_array_foreach(values, i, value)
+		if (schema_takes(b, other, value))
+			return false;
+	return json_is_array(values) && !schema_failed(b);
 }
 
 static bool requires(json_t *schema, const char *key)
@@ -482,9 +497,11 @@ static bool objects_are_apart(Schemas *b, json_t *one, json_t *other)
 		if (!same && json_is_false(json_object_get(other, "additionalProperties")) &&
 			!json_object_get(other, "patternProperties"))
 			return true;
-		json_t *x = same && requires(other, key) ? schema_resolve(b, schema) : NULL;
+		json_t *x = same ? schema_resolve(b, schema) : NULL;
 		json_t *y = x ? schema_resolve(b, same) : NULL;
-		if (x && y && (json_is_false(x) || json_is_false(y) || values_are_apart(b, x, y)))
+		if (x && y && (json_is_false(x) || json_is_false(y)))
+			return true;
+		if (x && y && requires(other, key) && (values_are_apart(b, x, y) || values_are_apart(b, y, x)))
 			return true;
 	}
 	return false;
@@ -516,10 +533,11 @@ bool schemas_are_apart(Schemas *b, json_t *one, json_t *other)
 	other = one ? schema_resolve(b, other) : NULL;
 	if (!one || !other || json_is_true(one) || json_is_true(other))
 		return false;
-	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other))
+	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other) ||
+		values_are_apart(b, other, one))
 		return true;
 	if (json_object_get(one, "anyOf") || json_object_get(other, "anyOf") || json_object_get(one, "oneOf") ||
-		json_object_get(other, "oneOf"))
+		json_object_get(other, "oneOf") || json_object_get(one, "not") || json_object_get(other, "not"))
 		return false;
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
 		if (schema_allows(one, types[i]) && schema_allows(other, types[i]) &&

@@ -36,6 +36,47 @@ static bool check_unique(Schemas *b, json_t *schema, uint32_t hi)
 	return !json_is_true(unique) || hi < 2 || schema_refuse(b, "uniqueItems", "uniqueItems is not supported");
 }
 
+/* Lists of items of which one at least is of `found`. */
+static uint32_t containing(Schemas *b, uint32_t item, uint32_t found, uint32_t lo, uint32_t hi)
+{
+	Grammar *g = b->g;
+	const uint32_t most = hi == ENDLESS ? (lo > 1 ? lo : 1) : hi;
+	uint32_t *nodes = calloc((size_t)most + 1, sizeof *nodes), n = 0, all = NONE;
+	const uint32_t before = NODE_LIST_OF(g, item, b->separator), after = NODE_LIST_OF(g, b->separator, item);
+	if (!nodes)
+		return effort_refuse(&g->effort, "there is no memory", -1);
+	for (uint32_t i = 0; i < most && !schema_failed(b); i++) { /* that many before the first of `found`, or more */
+		const uint32_t left = lo > i + 1 ? lo - i - 1 : 0, room = hi == ENDLESS ? ENDLESS : hi - i - 1;
+		const bool is_last = hi == ENDLESS && i == most - 1;
+		nodes[n++] = NODE_LIST_OF(g, node_repeat(g, before, i, is_last ? ENDLESS : i), found,
+			left <= room ? node_repeat(g, after, left, room) : NONE);
+	}
+	if (!schema_failed(b))
+		all = node_all(g, NODE_EITHER, nodes, n);
+	free(nodes);
+	return all;
+}
+
+static uint32_t contains_node(Schemas *b, json_t *schema, uint32_t lo, uint32_t hi)
+{
+	json_t *items = json_object_get(schema, "items"), *contains = json_object_get(schema, "contains");
+	if (json_is_array(items) || json_object_get(schema, "prefixItems"))
+		return schema_refuse(b, "contains", "contains is not supported next to prefixItems");
+	if (hi != ENDLESS && hi > 1000)
+		return schema_refuse(b, "maxItems", "it is too large next to contains");
+	if (hi == 0 || lo > hi)
+		return NONE;
+	size_t before = schema_down(b, "items");
+	const uint32_t item = items ? schema_node(b, items) : b->any;
+	schema_up(b, before);
+	before = schema_down(b, "contains");
+	json_t *both = schema_failed(b) ? NULL : items ? schema_both(b, items, contains) : contains;
+	const uint32_t found = both ? schema_rule(b, both) : NONE;
+	schema_up(b, before);
+	const uint32_t inner = schema_failed(b) ? NONE : containing(b, item, found, lo < 1 ? 1 : lo, hi);
+	return schema_failed(b) ? NONE : NODE_LIST_OF(b->g, text(b, "["), inner, text(b, "]"));
+}
+
 uint32_t schema_array(Schemas *b, json_t *schema)
 {
 	uint32_t lo = 0, hi = ENDLESS;
@@ -44,6 +85,12 @@ uint32_t schema_array(Schemas *b, json_t *schema)
 	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi) ||
 		!check_unique(b, schema, hi))
 		return NONE;
+	json_t *least = json_object_get(schema, "minContains");
+	if (json_object_get(schema, "contains") && (json_object_get(schema, "maxContains") ||
+			(least && json_number_value(least) > 1)))
+		return schema_refuse(b, "contains", "another count than one at least is not supported");
+	if (json_object_get(schema, "contains") && !(least && json_number_value(least) == 0))
+		return contains_node(b, schema, lo, hi);
 	if (json_is_array(items)) { /* before draft 2020-12 */
 		prefix = items;
 		items = json_object_get(schema, "additionalItems");
@@ -318,12 +365,8 @@ static uint32_t chain(Schemas *b, const Members *m)
 static bool read_names(Schemas *b, Members *m, json_t *names)
 {
 	const size_t before = schema_down(b, "propertyNames");
-	names = schema_resolve(b, names);
-	bool ok = names != NULL;
-	if (ok && (json_is_boolean(names) || json_object_get(names, "anyOf") || json_object_get(names, "oneOf")))
-		ok = schema_refuse(b, NULL, "a schema of strings, without anyOf and oneOf, is expected");
+	const bool ok = schema_strings(b, names, &m->names);
 	m->has_names = true;
-	ok = ok && schema_check(b, names) && (!schema_allows(names, "string") || schema_string(b, names, &m->names));
 	schema_up(b, before);
 	return ok;
 }

@@ -105,6 +105,8 @@ static bool add_format(Schemas *b, json_t *format, Strings *s)
 	Lexeme more = {0};
 	if (!json_is_string(format))
 		return schema_refuse(b, "format", "a string is expected");
+	if (regex && b->in_not)
+		return schema_refuse(b, "format", "format is not supported in not, if and branches of oneOf that meet");
 	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, s, &more));
 }
 
@@ -114,7 +116,7 @@ bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
 	(void)hi;
 	json_t *formats_of = json_object_get(schema, "format");
 	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
-		!json_object_get(schema, "enum") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
+		!json_object_get(schema, "enum") && !json_object_get(schema, "not") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
 }
 
 /* const and enum, of names of properties. */
@@ -141,14 +143,15 @@ static bool add_values(Schemas *b, json_t *schema, Strings *s)
 	return ok;
 }
 
-bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+/* All but its counts, which *lo and *hi become. */
+static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi)
 {
-	uint32_t lo = 0, hi = ENDLESS;
 	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
 	size_t i;
-	Lexeme counted;
 	Strings s = {0};
-	bool ok = schema_count(b, schema, "minLength", &lo) && schema_count(b, schema, "maxLength", &hi);
+	*lo = 0;
+	*hi = ENDLESS;
+	bool ok = schema_count(b, schema, "minLength", lo) && schema_count(b, schema, "maxLength", hi);
 	if (json_object_get(schema, "const") || json_object_get(schema, "enum"))
 		ok = ok && add_values(b, schema, &s);
 	if (json_is_array(pattern)) /* of several schemas */
@@ -164,11 +167,56 @@ bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 	*l = s.l;
 	if (ok && !s.is_measured)
 		ok = lexeme_of_string(l, &b->g->effort);
-	if (ok && (lo > 0 || hi != ENDLESS) && (ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort))) {
-		lexeme_free(l);
-		*l = counted;
-	}
+	ok = ok && schema_without_not(b, schema, schema_strings, l);
 	if (!ok)
 		lexeme_free(l);
 	return ok;
+}
+
+static bool count(Schemas *b, Lexeme *l, uint32_t lo, uint32_t hi)
+{
+	Lexeme counted;
+	if (lo == 0 && hi == ENDLESS)
+		return true;
+	const bool ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort);
+	lexeme_free(l);
+	*l = counted;
+	return ok;
+}
+
+bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+{
+	uint32_t lo, hi;
+	return uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi);
+}
+
+uint32_t schema_string_node(Schemas *b, json_t *schema)
+{
+	enum { FEW = 4000 }; /* states, of an automaton that counts by itself */
+	Lexeme l = {0};
+	uint32_t lo, hi;
+	if (!uncounted(b, schema, &l, &lo, &hi))
+		return NONE;
+	const uint32_t most = hi != ENDLESS ? hi : lo;
+	if ((uint64_t)most * l.n_states > FEW && !lexeme_is_empty(&l)) {
+		if (!lexeme_count(&l, &b->g->string, &b->g->effort)) {
+			lexeme_free(&l);
+			return NONE;
+		}
+		if (l.least)
+			return node_counted(b->g, &l, lo, hi);
+	}
+	return count(b, &l, lo, hi) ? node_lexeme(b->g, &l) : NONE;
+}
+
+bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)
+{
+	*l = (Lexeme){0};
+	if (!(schema = schema_resolve(b, schema)))
+		return false;
+	if (json_is_true(schema))
+		return lexeme_of_string(l, &b->g->effort);
+	if (json_is_false(schema) || !schema_check(b, schema) || !schema_allows(schema, "string"))
+		return !schema_failed(b);
+	return schema_string(b, schema, l) && schema_of_branches(b, schema, schema_strings, l);
 }
