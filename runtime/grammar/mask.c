@@ -5,7 +5,7 @@
  * that end the lexeme and go on after it: they are walked with what follows, from the places of the tree where the
  * lexeme ends. Items that are plain texts allow few bytes, so for them the tree itself is walked.
  */
-#include "runtime/grammar/match.h"
+#include "runtime/grammar/unique.h"
 #include "runtime/grammar/vocab.h"
 
 #include <stdlib.h>
@@ -18,6 +18,7 @@ struct GrammarText {
 	const GrammarVocab *v;
 	int32_t *ends; int n_ends;
 	Match m;
+	Unique unique;           /* where the grammar has items that must differ */
 	uint32_t state;
 	bool has_begun;
 	AtomMask scratch;        /* when no more are kept */
@@ -421,11 +422,66 @@ static bool make_mask(GrammarText *t, uint32_t *words)
 	return ok && !t->m.effort.why;
 }
 
+static bool hide_first(const GrammarText *t, uint32_t *words)
+{
+	for (int i = 0; i < t->v->n_words && !t->has_begun; i++)
+		words[i] &= ~t->v->not_first[i];
+	return true;
+}
+
+/* Items that must differ ------------------------------------------------------------ */
+
+static bool has_place(const uint32_t *places, uint32_t n, uint32_t from, uint32_t until)
+{
+	uint32_t low = 0, high = n;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		if (places[mid] < from)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < n && places[low] < until;
+}
+
+/* May a token within [from, until) end an item and begin another? */
+static bool may_separate(const GrammarText *t, uint32_t from, uint32_t until)
+{
+	const GrammarVocab *v = t->v;
+	return t->unique.in_string ? has_place(v->quoted_commas, v->n_quoted_commas, from, until)
+		: has_place(v->commas, v->n_commas, from, until);
+}
+
+/* Clears the tokens at [from, until), reached from `state`, after which an item is one that was before, or can only
+ * become one. `is_less`: fewer texts follow than the mask was made for. */
+static bool clear_repeated(GrammarText *t, uint32_t state, uint32_t from, uint32_t until, bool is_less, uint32_t *words)
+{
+	const GrammarVocab *v = t->v;
+	for (uint32_t i = from, next; i < until && !t->m.effort.why; i = next) {
+		Undo undo;
+		next = v->end[i];
+		const uint32_t to = unique_step(&t->unique, &t->m, state, v->byte[i], &undo);
+		const bool may = to && unique_may_repeat(&t->unique), goes_on = to && unique_goes_on(&t->unique, &t->m, to);
+		const bool less = is_less || (may && !t->unique.in_string);
+		if (!goes_on)
+			for (uint32_t k = i; k < next; k++)
+				vocab_clear(v, words, k);
+		else if (next > i + 1 && (less || may || may_separate(t, i + 1, next)))
+			clear_repeated(t, to, i + 1, next, less, words);
+		if (to)
+			unique_undo(&t->unique, &undo);
+	}
+	return !t->m.effort.why;
+}
+
 bool grammar_text_mask(GrammarText *t, uint32_t *words)
 {
 	const int slot = (int)(t->state % KEPT);
 	const size_t bytes = sizeof *words * (size_t)t->v->n_words;
 	bool forgot;
+	if (t->g->has_fresh)
+		return match_forget(&t->m, &t->state, &forgot) && make_mask(t, words) &&
+			clear_repeated(t, t->state, 0, t->v->n, false, words) && hide_first(t, words);
 	if (t->state && t->kept[slot].state == t->state) {
 		memcpy(words, t->kept[slot].words, bytes);
 		return true;
@@ -434,11 +490,8 @@ bool grammar_text_mask(GrammarText *t, uint32_t *words)
 		return false;
 	for (int i = 0; forgot && i < KEPT; i++)
 		t->kept[i].state = 0;
-	if (!t->has_begun) { /* asked for once */
-		for (int i = 0; i < t->v->n_words; i++)
-			words[i] &= ~t->v->not_first[i];
-		return true;
-	}
+	if (!t->has_begun) /* asked for once */
+		return hide_first(t, words);
 	const int to = (int)(t->state % KEPT);
 	if (!t->kept[to].words)
 		t->kept[to].words = malloc(bytes);
@@ -477,6 +530,7 @@ void grammar_text_close(GrammarText *t)
 	if (!t)
 		return;
 	match_close(&t->m);
+	unique_close(&t->unique);
 	for (int i = 0; i < KEPT; i++)
 		free(t->kept[i].words);
 	free(t->scratch.words);
@@ -488,8 +542,29 @@ void grammar_text_close(GrammarText *t)
 	free(t);
 }
 
+/* All bytes or none. */
+static bool push_unique(GrammarText *t, const uint8_t *bytes, size_t n)
+{
+	Undo *undo = malloc(sizeof *undo * (n + 1));
+	uint32_t s = undo ? t->state : 0;
+	size_t k = 0;
+	for (; k < n && s; k += s != 0)
+		if (!(s = unique_step(&t->unique, &t->m, s, bytes[k], &undo[k])))
+			break;
+	if (s && !unique_goes_on(&t->unique, &t->m, s))
+		s = 0;
+	while (!s && k > 0)
+		unique_undo(&t->unique, &undo[--k]);
+	free(undo);
+	t->state = s ? s : t->state;
+	t->has_begun |= s != 0;
+	return s != 0;
+}
+
 bool grammar_text_push_bytes(GrammarText *t, const void *bytes, size_t n)
 {
+	if (t->g->has_fresh)
+		return push_unique(t, bytes, n);
 	uint32_t s = t->state;
 	for (size_t i = 0; i < n && s; i++)
 		s = match_step(&t->m, s, ((const uint8_t *)bytes)[i]);

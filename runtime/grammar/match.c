@@ -121,6 +121,7 @@ static bool do_work(Match *m, const Cont *w)
 	switch ((NodeKind)o->kind) {
 	case NODE_NONE: return true;
 	case NODE_EMPTY: return go_on(m, w->next);
+	case NODE_FRESH: return m->repeats || ((m->fresh_item = true) && go_on(m, w->next));
 	case NODE_TEXT: return add_item(m, (Item){NODE_TEXT, o->a, o->b, 0, 0, w->next});
 	case NODE_LEXEME:
 		if (g->lexemes[o->a].accepts[1] && !go_on(m, w->next))
@@ -151,7 +152,7 @@ static bool do_work(Match *m, const Cont *w)
 static void begin_state(Match *m)
 {
 	m->n_fresh = m->n_work = m->n_seen = 0;
-	m->fresh_whole = false;
+	m->fresh_whole = m->fresh_item = false;
 }
 
 static int by_item(const void *a, const void *b) { return memcmp(a, b, sizeof(Item)); }
@@ -208,11 +209,11 @@ static uint32_t end_state(Match *m)
 	for (uint32_t i = 0; i < m->n_fresh; i++)
 		if (n == 0 || memcmp(&m->fresh[n - 1], &m->fresh[i], sizeof(Item)) != 0)
 			m->fresh[n++] = m->fresh[i];
-	const uint32_t hash = hash_words(m->fresh, n * sizeof(Item)) + m->fresh_whole;
+	const uint32_t hash = hash_words(m->fresh, n * sizeof(Item)) + m->fresh_whole + 2 * m->fresh_item;
 	uint32_t at = hash & (m->state_slots - 1);
 	for (; m->state_table[at]; at = (at + 1) & (m->state_slots - 1)) {
 		const State *s = &m->states[m->state_table[at]];
-		if (s->hash == hash && s->n == n && s->is_whole == m->fresh_whole &&
+		if (s->hash == hash && s->n == n && s->is_whole == m->fresh_whole && s->ends_item == m->fresh_item &&
 			(n == 0 || memcmp(m->items + s->first, m->fresh, n * sizeof(Item)) == 0))
 			return m->state_table[at];
 	}
@@ -220,7 +221,8 @@ static uint32_t end_state(Match *m)
 		!GROW(&m->effort, m->items, m->items_cap, m->n_items + n + 1))
 		return 0;
 	State *s = &m->states[m->n_states];
-	*s = (State){.first = m->n_items, .n = n, .hash = hash, .is_whole = m->fresh_whole};
+	*s = (State){.first = m->n_items, .n = n, .hash = hash, .is_whole = m->fresh_whole,
+		.ends_item = m->fresh_item};
 	for (uint32_t i = 0; i < n; i++) {
 		m->items[m->n_items++] = m->fresh[i];
 		add_bytes(m, &m->fresh[i], s->bytes);
@@ -313,7 +315,7 @@ uint32_t match_step(Match *m, uint32_t state, uint8_t byte)
 	const State *s = &m->states[state];
 	if (!(s->bytes[byte / 64] >> byte % 64 & 1))
 		return 0;
-	const uint64_t key = ((uint64_t)state << 8 | byte) + 1;
+	const uint64_t key = (((uint64_t)state << 8 | byte) << 1 | m->repeats) + 1;
 	if (!enlarge_steps(m))
 		return 0;
 	uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & (m->steps_slots - 1);
@@ -415,6 +417,7 @@ bool match_forget(Match *m, uint32_t *state, bool *forgot)
 		add_item(&other, t);
 	}
 	other.fresh_whole = s->is_whole;
+	other.fresh_item = s->ends_item;
 	*state = end_state(&other);
 	match_close(m);
 	*m = other;

@@ -115,7 +115,7 @@ static bool matches(const Grammar *g, const Node *o, const bool *known)
 	uint32_t n = 0;
 	switch ((NodeKind)o->kind) {
 	case NODE_NONE: return false;
-	case NODE_EMPTY: case NODE_TEXT: case NODE_LEXEME: return true;
+	case NODE_EMPTY: case NODE_FRESH: case NODE_TEXT: case NODE_LEXEME: return true;
 	case NODE_STRING: return o->a <= o->b;
 	case NODE_COUNTED: return o->b <= o->c && lexeme_can_have(&g->lexemes[o->a], 1, o->b, o->c);
 	case NODE_REPEAT: return o->b <= o->c && (o->b == 0 || known[o->a]);

@@ -17,6 +17,7 @@ typedef enum NodeKind {
 	NODE_LIST,   /* children [a, a + b), one after the other */
 	NODE_EITHER, /* one of children [a, a + b) */
 	NODE_REPEAT, /* node a, from b to c times; UINT32_MAX = any number */
+	NODE_FRESH,  /* the empty text, where an item of a list ends that is none of those before */
 	NODE_RULE,   /* node a, which may be set later and may lead back here */
 } NodeKind;
 
@@ -45,6 +46,7 @@ struct Grammar {
 	Lexeme *lexemes; uint32_t n_lexemes, lexemes_cap;
 	Lexeme string;     /* of NODE_STRING */
 	uint32_t root;
+	bool has_fresh;    /* has NODE_FRESH */
 	Effort effort;     /* while it is compiled */
 	AtomTable atoms;   /* of its lexemes; those of strings are the vocabulary's */
 };

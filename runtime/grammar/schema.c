@@ -239,6 +239,42 @@ static bool set_apart(Schemas *b, json_t **branches, size_t n)
 	return ok;
 }
 
+/* Names of the properties, in the order in which they are written. */
+static json_t *names_of(json_t *schema)
+{
+	json_t *all = json_array(), *one;
+	const char *key;
+	size_t i;
+	json_object_foreach(json_object_get(schema, "properties"), key, one)
+		if (!json_is_false(one))
+			json_array_append_new(all, json_string(key));
+	json_array_foreach(json_object_get(schema, "required"), i, one)
+		if (!json_object_get(json_object_get(schema, "properties"), json_string_value(one)))
+			json_array_append(all, one);
+	return all;
+}
+
+/* Is each object of two branches written alike by both? */
+static bool are_of_one_order(Schemas *b, json_t *const *branches, size_t n, const char *key)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++) {
+			json_t *one = schema_resolve(b, branches[i]), *other = one ? schema_resolve(b, branches[k]) : NULL;
+			if (!one || !other)
+				return false;
+			if (!schema_allows(one, "object") || !schema_allows(other, "object"))
+				continue;
+			json_t *mine = names_of(one), *yours = names_of(other);
+			const bool same = json_equal(mine, yours);
+			json_decref(mine);
+			json_decref(yours);
+			if (!same && !schemas_are_apart(b, one, other))
+				return schema_failed(b) ? false : schema_refuse(b, key, "an object may be of %zu and of %zu with another "
+					"order of its properties, which is not supported where items must differ", k, i);
+		}
+	return true;
+}
+
 /* anyOf or oneOf: each branch together with the other keywords. */
 static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 {
@@ -262,6 +298,7 @@ static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 		schema_up(b, before);
 	}
 	ok = ok && (strcmp(key, "oneOf") != 0 || b->joins_one_of || set_apart(b, branches, n));
+	ok = ok && (!b->is_tight || are_of_one_order(b, branches, n, key));
 	for (size_t i = 0; i < n && ok; i++) {
 		const size_t before = schema_down_to(b, key, i);
 		nodes[i] = alone ? schema_node(b, branches[i]) : schema_rule(b, branches[i]);
@@ -319,27 +356,38 @@ uint32_t schema_node(Schemas *b, json_t *schema)
 uint32_t schema_rule(Schemas *b, json_t *schema)
 {
 	for (uint32_t i = 0; i < b->n_refs; i++)
-		if (b->refs[i].schema == schema)
+		if (b->refs[i].schema == schema && b->refs[i].is_tight == b->is_tight)
 			return b->refs[i].rule;
 	b->g->effort.left -= 50 + b->n_refs;
 	if (!GROW(&b->g->effort, b->refs, b->refs_cap, b->n_refs + 1))
 		return NONE;
 	Ref *r = &b->refs[b->n_refs++];
-	*r = (Ref){.schema = schema, .rule = node_rule(b->g)};
+	*r = (Ref){.schema = schema, .is_tight = b->is_tight, .rule = node_rule(b->g)};
 	memcpy(r->pointer, b->pointer, sizeof r->pointer);
 	return r->rule;
 }
 
+bool schema_tighten(Schemas *b, bool is_tight)
+{
+	const bool was = b->is_tight;
+	const struct Ways *w = &b->ways[is_tight];
+	b->is_tight = is_tight;
+	b->any = w->any;
+	b->separator = w->separator;
+	b->colon = w->colon;
+	return was;
+}
+
 /* Any value: what "true" allows. */
-static void make_any(Schemas *b)
+static void make_any(Schemas *b, bool is_tight)
 {
 	Grammar *g = b->g;
+	const uint32_t space = is_tight ? EMPTY : node_repeat(g, text(b, " "), 0, 1);
+	b->ways[is_tight] = (struct Ways){node_rule(g), NODE_LIST_OF(g, text(b, ","), space), NODE_LIST_OF(g, text(b, ":"), space)};
+	schema_tighten(b, is_tight);
 	json_t *free_object = schema_keep(b, json_pack("{s:s}", "type", "object"));
 	json_t *free_array = schema_keep(b, json_pack("{s:s}", "type", "array"));
 	json_t *number = schema_keep(b, json_pack("{s:s}", "type", "number"));
-	b->any = node_rule(g);
-	b->separator = NODE_LIST_OF(g, text(b, ","), node_repeat(g, text(b, " "), 0, 1));
-	b->colon = NODE_LIST_OF(g, text(b, ":"), node_repeat(g, text(b, " "), 0, 1));
 	if (!free_object || !free_array || !number || schema_failed(b))
 		return;
 	const uint32_t string = NODE_LIST_OF(g, text(b, "\""), node_add(g, (Node){NODE_STRING, 0, ENDLESS, 0}));
@@ -351,7 +399,8 @@ static void make_any(Schemas *b)
 
 static uint32_t compile_schema(Schemas *b, json_t *schema)
 {
-	make_any(b);
+	make_any(b, true);
+	make_any(b, false);
 	json_t *asked = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
 	b->joins_one_of = json_is_true(asked);
 	const uint32_t root = schema_node(b, schema);
@@ -359,6 +408,7 @@ static uint32_t compile_schema(Schemas *b, json_t *schema)
 		const Ref r = b->refs[b->n_done];
 		memcpy(b->pointer, r.pointer, sizeof r.pointer);
 		b->n_pointer = strlen(r.pointer);
+		schema_tighten(b, r.is_tight);
 		const uint32_t node = schema_node(b, r.schema);
 		if (!schema_failed(b))
 			b->g->nodes[r.rule].a = node;

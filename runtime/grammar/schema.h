@@ -6,6 +6,7 @@
 
 typedef struct Ref { /* a schema that has a rule: of a $ref, or made of several */
 	json_t *schema;
+	bool is_tight;
 	uint32_t rule;
 	char pointer[200];
 } Ref;
@@ -25,7 +26,12 @@ typedef struct Schemas {
 	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
 	int in_not;           /* > 0: of what is not allowed, so it must not be taken too narrow */
 	uint32_t any, separator, colon; /* nodes; `any` a rule */
+	bool is_tight;        /* values are written in one way each: for items that must differ */
+	struct Ways { uint32_t any, separator, colon; } ways[2]; /* by is_tight */
 } Schemas;
+
+/* Goes to the other way of writing; gives the one before. */
+bool schema_tighten(Schemas *b, bool is_tight);
 
 /* Fills the error, unless there is one, with `pointer` + "/" + key (NULL: nothing); returns NONE. */
 uint32_t schema_refuse(Schemas *b, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -261,11 +261,12 @@ static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 	json_t *properties = json_object();
 	const char *key;
 	json_t *schema, *mine;
-	bool ok = properties && cross(b, properties, one, other);
+	bool ok = properties != NULL;
 	json_object_foreach(json_object_get(one, "properties"), key, schema) {
 		mine = json_object_get(json_object_get(other, "properties"), key);
+		mine = mine || !ok ? mine : schema_for_others(b, other, key);
 		json_t *both = mine ? later(b, schema, mine) : NULL;
-		ok = ok && (!mine || (both && json_object_set(properties, key, both) == 0));
+		ok = ok && both && json_object_set(properties, key, both) == 0;
 	}
 	ok = ok && cross(b, properties, other, one);
 	if (json_object_size(properties))

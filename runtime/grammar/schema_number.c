@@ -246,6 +246,9 @@ static bool add_multiples(Schemas *b, json_t *of, Lexeme *l)
 
 #define EXACT "(0(\\.0+)?|-?(0\\.[0-9]{0,9}[1-9][0-9]{0,5}|[1-9][0-9]*|[1-9][0-9]{0,9}\\.[0-9]{1,5}))"
 
+/* In one way each. */
+#define TIGHT "(0|-?(0\\.[0-9]*[1-9]|[1-9][0-9]*(\\.[0-9]*[1-9])?))"
+
 static bool narrow_to(Schemas *b, const char *regex, Lexeme *l)
 {
 	Text t = {0};
@@ -317,6 +320,8 @@ bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
 	}
 	ok = ok && (!of || add_multiples(b, of, l)) && (!json_object_get(schema, "not") || b->in_not || narrow_to(b, EXACT, l)) &&
 		schema_without_not(b, schema, schema_numbers, l);
+	if (ok && b->is_tight && !b->in_not)
+		ok = narrow_to(b, TIGHT, l);
 	if (!ok)
 		lexeme_free(l);
 	return ok;

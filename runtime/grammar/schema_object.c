@@ -30,10 +30,25 @@ static uint32_t less(uint32_t n, uint32_t gone) { return n == ENDLESS ? n : n > 
 
 /* Arrays ------------------------------------------------------------ */
 
-static bool check_unique(Schemas *b, json_t *schema, uint32_t hi)
+/* How many different values there are; ENDLESS: many. */
+static uint32_t count_values(Schemas *b, json_t *schema)
 {
-	json_t *unique = json_object_get(schema, "uniqueItems");
-	return !json_is_true(unique) || hi < 2 || schema_refuse(b, "uniqueItems", "uniqueItems is not supported");
+	schema = schema_resolve(b, schema);
+	json_t *values = json_object_get(schema, "enum");
+	uint32_t n = 0;
+	if (json_object_get(schema, "const"))
+		return 1;
+	for (size_t i = 0; i < json_array_size(values); i++) {
+		bool is_new = schema_takes(b, schema, json_array_get(values, i));
+		for (size_t k = 0; k < i && is_new; k++)
+			is_new = !schema_same(json_array_get(values, i), json_array_get(values, k));
+		n += is_new;
+	}
+	if (values || !schema || json_is_false(schema))
+		return n;
+	return schema_allows(schema, "object") || schema_allows(schema, "array") || schema_allows(schema, "string") ||
+			schema_allows(schema, "integer") ? ENDLESS
+		: 2u * schema_allows(schema, "boolean") + schema_allows(schema, "null");
 }
 
 /* Lists of items of which one at least is of `found`. */
@@ -82,15 +97,16 @@ uint32_t schema_array(Schemas *b, json_t *schema)
 	uint32_t lo = 0, hi = ENDLESS;
 	json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
 	const char *items_key = "items", *prefix_key = "prefixItems";
-	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi) ||
-		!check_unique(b, schema, hi))
+	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi))
 		return NONE;
+	const bool is_unique = json_is_true(json_object_get(schema, "uniqueItems")) && hi > 1;
 	json_t *least = json_object_get(schema, "minContains");
 	if (json_object_get(schema, "contains") && (json_object_get(schema, "maxContains") ||
 			(least && json_number_value(least) > 1)))
 		return schema_refuse(b, "contains", "another count than one at least is not supported");
 	if (json_object_get(schema, "contains") && !(least && json_number_value(least) == 0))
-		return contains_node(b, schema, lo, hi);
+		return is_unique ? schema_refuse(b, "contains", "contains is not supported next to uniqueItems")
+			: contains_node(b, schema, lo, hi);
 	if (json_is_array(items)) { /* before draft 2020-12 */
 		prefix = items;
 		items = json_object_get(schema, "additionalItems");
@@ -100,17 +116,30 @@ uint32_t schema_array(Schemas *b, json_t *schema)
 	if (prefix && !json_is_array(prefix))
 		return schema_refuse(b, prefix_key, "a list of schemas is expected");
 	const size_t n = json_array_size(prefix);
+	if (is_unique && items && n == 0) {
+		const uint32_t values = count_values(b, items);
+		hi = values < hi ? values : hi;
+	}
+	const bool was_tight = b->is_tight;
+	const uint32_t separator = b->separator, fresh = is_unique ? node_add(b->g, (Node){.kind = NODE_FRESH}) : EMPTY;
+	b->g->has_fresh |= is_unique;
+	schema_tighten(b, was_tight || is_unique);
 	size_t before = schema_down(b, items_key);
-	const uint32_t item = items && (n < hi) ? schema_node(b, items) : b->any;
+	uint32_t item = items && (n < hi) ? schema_node(b, items) : b->any;
 	schema_up(b, before);
+	if (is_unique)
+		item = NODE_LIST_OF(b->g, item, fresh);
+	b->separator = separator;
 	uint32_t rest = items_node(b, item, less(lo, (uint32_t)n), less(hi, (uint32_t)n), n > 0);
 	for (size_t i = n; i-- > 0 && !schema_failed(b);) {
+		schema_tighten(b, was_tight || is_unique);
 		before = schema_down_to(b, prefix_key, i);
 		const uint32_t node = schema_node(b, json_array_get(prefix, i));
 		schema_up(b, before);
-		const uint32_t more = NODE_LIST_OF(b->g, i ? b->separator : EMPTY, node, rest);
+		const uint32_t more = NODE_LIST_OF(b->g, i ? separator : EMPTY, node, fresh, rest);
 		rest = i >= hi ? EMPTY : i < lo ? more : NODE_EITHER_OF(b->g, EMPTY, more);
 	}
+	schema_tighten(b, was_tight);
 	if (lo > hi)
 		return NONE;
 	return schema_failed(b) ? NONE : NODE_LIST_OF(b->g, text(b, "["), rest, text(b, "]"));
@@ -349,7 +378,7 @@ static uint32_t chain(Schemas *b, const Members *m)
 		return effort_refuse(&g->effort, "there is no memory", -1);
 	for (uint32_t c = 0; c <= cells; c++) /* of the others only one counts as new: their keys may be equal */
 		at[c] = less(m->lo, c) > 1 && m->others != NONE ? NONE
-			: items_node(b, m->others, less(m->lo, c), less(m->hi, c), c > 0);
+			: items_node(b, m->others, less(m->lo, c), b->is_tight && less(m->hi, c) > 1 ? 1 : less(m->hi, c), c > 0);
 	for (uint32_t i = m->n; i-- > 0 && !schema_failed(b);)
 		for (uint32_t c = 0; c <= cells; c++) {
 			const uint32_t after = c < cells ? at[c + 1] : at[cells];

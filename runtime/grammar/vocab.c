@@ -165,6 +165,23 @@ static bool find_strings(GrammarVocab *v)
 	return ok;
 }
 
+static bool find_commas(GrammarVocab *v)
+{
+	uint32_t quoted = 0; /* places up to here have a quote before */
+	v->commas = malloc(sizeof *v->commas * (v->n + 1));
+	v->quoted_commas = malloc(sizeof *v->quoted_commas * (v->n + 1));
+	for (uint32_t i = 0; i < v->n && v->commas && v->quoted_commas; i++) {
+		if (v->byte[i] == '"' && v->end[i] > quoted)
+			quoted = v->end[i];
+		if (v->byte[i] != ',')
+			continue;
+		v->commas[v->n_commas++] = i;
+		if (i < quoted)
+			v->quoted_commas[v->n_quoted_commas++] = i;
+	}
+	return v->commas && v->quoted_commas;
+}
+
 static bool fill(GrammarVocab *v)
 {
 	int n;
@@ -189,7 +206,7 @@ static bool fill(GrammarVocab *v)
 			v->first[b] = v->first[b] == UINT32_MAX ? v->n : v->first[b];
 		measure_tree(v);
 		mark_first(v);
-		ok = find_strings(v);
+		ok = find_strings(v) && find_commas(v);
 	}
 	free(list);
 	free(way);
@@ -241,5 +258,7 @@ void grammar_vocab_close(GrammarVocab *v)
 	free(v->in_short);
 	free(v->inside);
 	free(v->closing);
+	free(v->commas);
+	free(v->quoted_commas);
 	free(v);
 }

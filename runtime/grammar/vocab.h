@@ -27,6 +27,8 @@ struct GrammarVocab {
 	uint32_t *in_short;  /* [SHORT, n_words] of them, those of at most 0, 1, ... characters */
 	Place *inside; uint32_t n_inside;   /* those that go on, the longest first */
 	Place *closing; uint32_t n_closing; /* those that end it, and ends that other tokens have within */
+	/* Commas of all tokens, and those after a quote of the same token: an item ends before, and another one begins. */
+	uint32_t *commas, n_commas, *quoted_commas, n_quoted_commas;
 	AtomTable atoms;     /* of it */
 };
 

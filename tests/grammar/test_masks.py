@@ -221,7 +221,7 @@ def test_counts_beside_a_pattern(vocabulary, pattern, lo, hi):
         ({"not": {"format": "date"}}, "/not/format", "format is not supported in not"),
         ({"type": "object", "not": {"propertyNames": {"maxLength": 3}}}, "/not/propertyNames", "what it forbids"),
         ({"type": "integer", "not": {"multipleOf": 2}}, "/not/multipleOf", "not supported in not"),
-        ({"type": "array", "items": {"uniqueItems": True, "type": "array"}}, "/items/uniqueItems", "uniqueItems"),
+        ({"type": "array", "items": {"uniqueItems": True, "contains": {}}}, "/items/contains", "next to uniqueItems"),
         ({"type": "array", "contains": {}, "maxContains": 2}, "/contains", "another count"),
         ({"type": "array", "prefixItems": [True], "contains": {}}, "/contains", "next to prefixItems"),
         ({"if": {}, "then": False}, "", "nothing can match"),
