@@ -37,7 +37,7 @@ typedef struct Exits { AtomMask *m; uint32_t cap; Effort effort; } Exits;
 
 static bool add_exit(Exits *x, const GrammarVocab *v, uint32_t place)
 {
-	if (v->end[place] == place + 1)
+	if (vocab_end(v, place) == place + 1)
 		return true; /* no bytes follow */
 	if (!GROW(&x->effort, x->m->exits, x->cap, x->m->n_exits + 1))
 		return false;
@@ -74,22 +74,22 @@ static bool fill_character(AtomMask *m, const GrammarVocab *v, uint32_t state, u
 		while (depth > 0 && i >= levels[depth].end)
 			depth--;
 		const Level from = levels[depth];
-		const uint32_t to = lexeme_step(&v->string, from.state, v->byte[i]);
-		const bool begins = from.state == STRING_START && v->byte[i] != '"';
+		const uint32_t to = lexeme_step(&v->string, from.state, vocab_byte(v, i));
+		const bool begins = from.state == STRING_START && vocab_byte(v, i) != '"';
 		chars = from.other + begins;
 		if (to == 0 || chars > hi || (v->string.ends[to] && chars < lo)) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (v->string.ends[to]) {
 			if (!add_exit(&x, v, i))
 				return false;
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, chars};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, chars};
 		i++;
 	}
 	return true;
@@ -103,20 +103,20 @@ static bool fill_lexeme(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uin
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
 		if (to == 0) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (l->accepts[to] && !add_exit(&x, v, i))
 			return false;
 		if (l->ends[to]) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, 0};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, 0};
 		i++;
 	}
 	return true;
@@ -132,22 +132,22 @@ static bool fill_counted(AtomMask *m, const GrammarVocab *v, const Lexeme *l, co
 		while (i >= levels[depth].end)
 			depth--;
 		const Level from = levels[depth];
-		const uint32_t to = lexeme_step(l, from.state, v->byte[i]);
-		const uint32_t chars = from.other + (!l->is_inside[from.state] && v->byte[i] != '"');
+		const uint32_t to = lexeme_step(l, from.state, vocab_byte(v, i));
+		const uint32_t chars = from.other + (!l->is_inside[from.state] && vocab_byte(v, i) != '"');
 		const uint32_t lo = item->c > chars ? item->c - chars : 0, hi = item->d == ENDLESS ? ENDLESS : item->d - chars;
 		if (to == 0 || chars > item->d || !lexeme_can_have(l, to, lo, hi)) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (l->accepts[to] && lo == 0 && !add_exit(&x, v, i))
 			return false;
 		if (l->ends[to]) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, chars};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, chars};
 		i++;
 	}
 	return true;
@@ -180,25 +180,25 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
-		const uint32_t other = lexeme_step(&v->string, levels[depth].other, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
+		const uint32_t other = lexeme_step(&v->string, levels[depth].other, vocab_byte(v, i));
 		if (to && l->like[to] == other) {
-			if (!add_closing(&x, v, i, v->end[i]))
+			if (!add_closing(&x, v, i, vocab_end(v, i)))
 				return false;
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		if (to == 0) {
-			for (uint32_t k = i; other && k < v->end[i]; k++)
+			for (uint32_t k = i; other && k < vocab_end(v, i); k++)
 				vocab_clear(v, m->words, k);
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (l->accepts[to] && !add_exit(&x, v, i))
 			return false;
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, other};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, other};
 		i++;
 	}
 	return true;
@@ -215,10 +215,10 @@ static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const 
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
-		const uint32_t other = lexeme_step(l, levels[depth].other, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
+		const uint32_t other = lexeme_step(l, levels[depth].other, vocab_byte(v, i));
 		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
-		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? v->end[i] : i); exit++)
+		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? vocab_end(v, i) : i); exit++)
 			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
 				return false;
 		if (!is_near && to)
@@ -226,13 +226,13 @@ static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const 
 		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
 			return false;
 		if (is_near || to == 0 || l->ends[to]) {
-			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < v->end[i]; k++)
+			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < vocab_end(v, i); k++)
 				vocab_clear(v, m->words, k);
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, other};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, other};
 		i++;
 	}
 	return true;
@@ -345,15 +345,15 @@ static void walk(GrammarText *t, uint32_t state, uint32_t i, uint32_t end, uint3
 	while (i < end) {
 		while (depth > 0 && i >= t->until[depth])
 			depth--;
-		const uint32_t to = match_step(&t->m, t->way[depth], v->byte[i]);
+		const uint32_t to = match_step(&t->m, t->way[depth], vocab_byte(v, i));
 		if (to == 0) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, words, i);
-		if (v->end[i] > i + 1) {
+		if (vocab_end(v, i) > i + 1) {
 			t->way[++depth] = to;
-			t->until[depth] = v->end[i];
+			t->until[depth] = vocab_end(v, i);
 		}
 		i++;
 	}
@@ -368,7 +368,7 @@ static void walk_all(GrammarText *t, uint32_t state, uint32_t *words)
 		for (uint64_t left = bytes[w]; left; left &= left - 1) {
 			const uint32_t place = t->v->first[w * 64 + __builtin_ctzll(left)];
 			if (place < t->v->n)
-				walk(t, state, place, t->v->end[place], words);
+				walk(t, state, place, vocab_end(t->v, place), words);
 		}
 }
 
@@ -391,7 +391,7 @@ static bool add_atom(GrammarText *t, const Item *items, uint32_t n, uint32_t *wo
 		return true;
 	const uint32_t after = match_after(&t->m, items, n);
 	for (uint32_t i = 0; after && i < m->n_exits; i++)
-		walk(t, after, m->exits[i] + 1, t->v->end[m->exits[i]], words);
+		walk(t, after, m->exits[i] + 1, vocab_end(t->v, m->exits[i]), words);
 	return !t->m.effort.why;
 }
 
@@ -459,8 +459,8 @@ static bool clear_repeated(GrammarText *t, uint32_t state, uint32_t from, uint32
 	const GrammarVocab *v = t->v;
 	for (uint32_t i = from, next; i < until && !t->m.effort.why; i = next) {
 		Undo undo;
-		next = v->end[i];
-		const uint32_t to = unique_step(&t->unique, &t->m, state, v->byte[i], &undo);
+		next = vocab_end(v, i);
+		const uint32_t to = unique_step(&t->unique, &t->m, state, vocab_byte(v, i), &undo);
 		const bool may = to && unique_may_repeat(&t->unique), goes_on = to && unique_goes_on(&t->unique, &t->m, to);
 		const bool less = is_less || (may && !t->unique.in_string);
 		if (!goes_on)
