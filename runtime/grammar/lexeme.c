@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STATES = 32768, MOST_NODES = 200000 };
+enum { MOST_STATES = 32768, MOST_NODES = 200000,
+	FEW_STEPS_LEFT = 60000000 /* none of them for what only makes masks faster */ };
 
 bool effort_refuse(Effort *e, const char *why, int at)
 {
@@ -142,7 +143,8 @@ static bool reach(Sets *s, uint32_t member, bool at_start)
 			return false;
 		if (o->kind == NFA_SPLIT)
 			s->stack[n++] = o->other * 2 | ended;
-		if (o->kind == NFA_SPLIT || o->kind == NFA_PASS || (o->kind == NFA_START && at_start))
+		if (o->kind == NFA_SPLIT || o->kind == NFA_PASS || (o->kind == NFA_START && at_start) ||
+			(o->kind == NFA_LATER && !at_start))
 			s->stack[n++] = o->next * 2 | ended;
 		else if (o->kind == NFA_END)
 			s->stack[n++] = o->next * 2 | 1;
@@ -159,6 +161,20 @@ static int by_value(const void *a, const void *b)
 {
 	const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 	return (x > y) - (x < y);
+}
+
+static void sort(uint32_t *of, uint32_t n)
+{
+	if (n > 24) {
+		qsort(of, n, sizeof *of, by_value);
+		return;
+	}
+	for (uint32_t i = 1, k; i < n; i++) {
+		const uint32_t value = of[i];
+		for (k = i; k > 0 && of[k - 1] > value; k--)
+			of[k] = of[k - 1];
+		of[k] = value;
+	}
 }
 
 static bool enlarge_table(Sets *s)
@@ -186,8 +202,7 @@ static bool intern(Sets *s, uint32_t *number)
 {
 	if (!spend(s->e, 8 * s->n_fresh + 16) || !enlarge_table(s))
 		return false;
-	if (s->n_fresh > 1)
-		qsort(s->fresh, s->n_fresh, sizeof *s->fresh, by_value);
+	sort(s->fresh, s->n_fresh);
 	const uint32_t hash = tok_hash_string(s->fresh, s->n_fresh * sizeof *s->fresh);
 	uint32_t at = hash & (s->slots - 1);
 	for (; s->table[at]; at = (at + 1) & (s->slots - 1)) {
@@ -250,13 +265,13 @@ static bool accepts_set(const Sets *s, uint32_t number)
 	return false;
 }
 
-static bool run_sets(Sets *s, uint32_t start, Lexeme *l)
+static bool run_sets(Sets *s, uint32_t start, bool at_start, Lexeme *l)
 {
 	uint8_t first_of[256];
 	uint32_t cap = 0, accepts_cap = 0, number;
 	find_classes(s->a, l, first_of);
 	s->turn = 1;
-	if (!intern(s, &number) || !reach(s, start * 2, true) || !intern(s, &number))
+	if (!intern(s, &number) || !reach(s, start * 2, at_start) || !intern(s, &number))
 		return false;
 	if (number == 0)
 		return true; /* nothing at all */
@@ -324,11 +339,11 @@ static bool prune(Lexeme *l, Effort *e)
 	return ok && !e->why;
 }
 
-bool nfa_lexeme(const Nfa *a, uint32_t start, Lexeme *l, Effort *e)
+bool nfa_lexeme(const Nfa *a, uint32_t start, bool at_start, Lexeme *l, Effort *e)
 {
 	Sets s = {.a = a, .e = e, .seen = calloc((size_t)a->n * 2 + 2, sizeof *s.seen)};
 	*l = (Lexeme){0};
-	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, l) &&
+	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, at_start, l) &&
 		prune(l, e);
 	free(s.seen);
 	free(s.members);
@@ -348,7 +363,7 @@ bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n
 	accept = nfa_add(&a, (NfaNode){.kind = NFA_ACCEPT});
 	for (uint32_t i = 0; i < n; i++)
 		start = nfa_either(&a, start, nfa_text(&a, texts[i], n_bytes[i], accept));
-	const bool ok = nfa_lexeme(&a, start, l, e);
+	const bool ok = nfa_lexeme(&a, start, true, l, e);
 	free(a.nodes);
 	return ok;
 }
@@ -501,7 +516,7 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 	Lexeme both;
 	uint8_t one[256];
 	const uint32_t n = l->n_states, m = string->n_states;
-	if (n > MOST || m > 255)
+	if (n > MOST || m > 255 || e->left < FEW_STEPS_LEFT)
 		return true;
 	bool *equal = malloc((size_t)n * m), changed = true;
 	if (!equal || !(l->like = calloc(n, 1))) {
@@ -557,7 +572,7 @@ bool lexeme_measure(Lexeme *l, Effort *e)
 {
 	enum { LEAST = 16, MOST = 30000 };
 	const uint32_t n = l->n_states, slots = 1 << 13;
-	if (n < LEAST || n * l->n_classes > MOST || n > slots / 2)
+	if (n < LEAST || n * l->n_classes > MOST || n > slots / 2 || e->left < FEW_STEPS_LEFT)
 		return true;
 	uint16_t *class = malloc(sizeof *class * n), *finer = malloc(sizeof *finer * n);
 	uint32_t *table = malloc(sizeof *table * slots);

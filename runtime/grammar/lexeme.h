@@ -63,8 +63,11 @@ typedef enum Search {
 	PART,  /* some part of it does, as `pattern` of JSON schemas means it */
 } Search;
 
-/* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back or ahead. */
+/* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back. */
 bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e);
+/* PART, AS_JSON_STRING: the strings of *l with *lo to *hi characters; a long repetition between parts of fixed lengths is
+ * in *l without its counts. */
+bool lexeme_of_pattern(const char *text, Lexeme *l, uint32_t *lo, uint32_t *hi, Effort *e);
 /* The texts [n], zero-terminated or of n_bytes, as they are. */
 bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n, Lexeme *l, Effort *e);
 

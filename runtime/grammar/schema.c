@@ -482,6 +482,7 @@ static uint32_t compile_json(Grammar *g, const GrammarSource *source, GrammarErr
 		schema_refuse(&b, NULL, "%s", g->effort.why);
 	free(b.refs);
 	free(b.pairs);
+	free(b.pair_table);
 	json_decref(b.made);
 	return root;
 }

@@ -11,7 +11,7 @@ typedef struct Ref { /* a schema that has a rule: of a $ref, or made of several 
 	char pointer[200];
 } Ref;
 
-typedef struct Pair { json_t *a, *b, *both; } Pair;
+typedef struct Pair { json_t *a, *b, *both; bool is_later; } Pair;
 
 typedef struct Schemas {
 	Grammar *g;
@@ -22,6 +22,8 @@ typedef struct Schemas {
 	int depth;
 	Ref *refs; uint32_t n_refs, refs_cap, n_done;
 	Pair *pairs; uint32_t n_pairs, pairs_cap;
+	uint32_t *pair_table, pair_slots; /* numbers + 1 */
+	json_t *context;      /* of alternatives that come together: what holds besides; NULL: nothing is known */
 	json_t *made;         /* list: owns schemas that were made of others */
 	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
 	int in_not;           /* > 0: of what is not allowed, so it must not be taken too narrow */

@@ -215,8 +215,40 @@ static void add(Unlike *u, json_t *alternative)
 		schema_refuse(u->b, "not", "too many alternatives come together");
 }
 
+/* Its one property, if it says nothing else but that it is required. */
+static const char *only_property(json_t *schema, json_t **of)
+{
+	json_t *properties = json_object_get(schema, "properties"), *required = json_object_get(schema, "required"), *one;
+	const char *key, *name = json_string_value(json_array_get(required, 0));
+	if (json_object_size(schema) != (properties != NULL) + (size_t)(required != NULL) || (!properties && !required) ||
+		(properties && json_object_size(properties) != 1) || (required && (json_array_size(required) != 1 || !name)))
+		return NULL;
+	*of = NULL;
+	json_object_foreach(properties, key, one) {
+		if (name && strcmp(name, key) != 0)
+			return NULL;
+		name = key;
+		*of = one;
+	}
+	return name;
+}
+
+static json_t *not_of(json_t *schema);
+
+/* Of that property one alternative does: it is another value, or absent if it is required. */
+static json_t *not_of_property(const char *key, json_t *of, bool is_required)
+{
+	json_t *other = of ? not_of(of) : json_false();
+	return is_required ? json_pack("{s:s, s:{s:o}}", "type", "object", "properties", key, other)
+		: json_pack("{s:s, s:{s:o}, s:[s]}", "type", "object", "properties", key, other, "required", key);
+}
+
 static json_t *not_of(json_t *schema)
 {
+	json_t *of;
+	const char *key = json_is_object(schema) ? only_property(schema, &of) : NULL;
+	if (key)
+		return not_of_property(key, of, json_object_get(schema, "required") != NULL);
 	return json_is_true(schema) ? json_false() : json_is_false(schema) ? json_true() : json_pack("{s:O}", "not", schema);
 }
 

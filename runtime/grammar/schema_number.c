@@ -216,7 +216,7 @@ static bool multiples(Schemas *b, json_t *of, Lexeme *l)
 	uint32_t start = base;
 	start = nfa_either(&a, nfa_bytes(&a, '-', '-', base), start);
 	Lexeme more = {0}, both = {0};
-	const bool ok = !e->why && nfa_lexeme(&a, start, &more, e) && lexeme_combine(l, &more, BOTH, &both, e);
+	const bool ok = !e->why && nfa_lexeme(&a, start, true, &more, e) && lexeme_combine(l, &more, BOTH, &both, e);
 	free(a.nodes);
 	lexeme_free(&more);
 	if (!ok)

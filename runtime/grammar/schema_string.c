@@ -48,11 +48,9 @@ static const struct { const char *name, *regex; } formats[] = {
 	{"regex", "[A-Za-z0-9 _.,:;=/-]*"},
 };
 
-bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l)
+static bool refuse_pattern(Schemas *b, const char *key)
 {
-	Effort *e = &b->g->effort;
-	if (lexeme_of_regex(pattern, search, AS_JSON_STRING, l, e))
-		return true;
+	const Effort *e = &b->g->effort;
 	char why[160];
 	snprintf(why, sizeof why, "%s", e->why);
 	if (e->at >= 0)
@@ -61,15 +59,21 @@ bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search sea
 	return false;
 }
 
+bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l)
+{
+	return lexeme_of_regex(pattern, search, AS_JSON_STRING, l, &b->g->effort) || refuse_pattern(b, key);
+}
+
 /* Strings that all keywords so far allow; an empty lexeme says that none are left, where is_measured. */
-typedef struct Strings { Lexeme l; bool is_measured; } Strings;
+typedef struct Strings { Lexeme l; bool is_measured; uint32_t lo, hi; } Strings;
 
 /* Of *s what is in `more` too, which is given up. */
 static bool narrow(Schemas *b, Strings *s, Lexeme *more)
 {
 	Lexeme both;
 	if (!s->is_measured) {
-		*s = (Strings){*more, true};
+		s->l = *more;
+		s->is_measured = true;
 		return true;
 	}
 	const bool ok = lexeme_combine(&s->l, more, BOTH, &both, &b->g->effort);
@@ -84,9 +88,14 @@ static bool narrow(Schemas *b, Strings *s, Lexeme *more)
 static bool add_pattern(Schemas *b, json_t *pattern, Strings *s)
 {
 	Lexeme more = {0};
+	uint32_t lo, hi;
 	if (!json_is_string(pattern))
 		return schema_refuse(b, "pattern", "a string is expected");
-	return schema_pattern(b, "pattern", json_string_value(pattern), PART, &more) && narrow(b, s, &more);
+	if (!lexeme_of_pattern(json_string_value(pattern), &more, &lo, &hi, &b->g->effort))
+		return refuse_pattern(b, "pattern");
+	s->lo = lo > s->lo ? lo : s->lo;
+	s->hi = hi < s->hi ? hi : s->hi;
+	return narrow(b, s, &more);
 }
 
 /* The expression of a format; NULL: it says nothing. */
@@ -148,10 +157,8 @@ static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint3
 {
 	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
 	size_t i;
-	Strings s = {0};
-	*lo = 0;
-	*hi = ENDLESS;
-	bool ok = schema_count(b, schema, "minLength", lo) && schema_count(b, schema, "maxLength", hi);
+	Strings s = {.hi = ENDLESS};
+	bool ok = schema_count(b, schema, "minLength", &s.lo) && schema_count(b, schema, "maxLength", &s.hi);
 	if (json_object_get(schema, "const") || json_object_get(schema, "enum"))
 		ok = ok && add_values(b, schema, &s);
 	if (json_is_array(pattern)) /* of several schemas */
@@ -167,7 +174,8 @@ static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint3
 	*l = s.l;
 	if (ok && !s.is_measured)
 		ok = lexeme_of_string(l, &b->g->effort);
-	ok = ok && schema_without_not(b, schema, schema_strings, l);
+	*lo = s.lo;
+	*hi = s.hi;
 	if (!ok)
 		lexeme_free(l);
 	return ok;
@@ -187,7 +195,8 @@ static bool count(Schemas *b, Lexeme *l, uint32_t lo, uint32_t hi)
 bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 {
 	uint32_t lo, hi;
-	return uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi);
+	return uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi) &&
+		schema_without_not(b, schema, schema_strings, l);
 }
 
 uint32_t schema_string_node(Schemas *b, json_t *schema)
@@ -198,7 +207,7 @@ uint32_t schema_string_node(Schemas *b, json_t *schema)
 	if (!uncounted(b, schema, &l, &lo, &hi))
 		return NONE;
 	const uint32_t most = hi != ENDLESS ? hi : lo;
-	if ((uint64_t)most * l.n_states > FEW && !lexeme_is_empty(&l)) {
+	if ((uint64_t)most * l.n_states > FEW && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
 		if (!lexeme_count(&l, &b->g->string, &b->g->effort)) {
 			lexeme_free(&l);
 			return NONE;
@@ -206,7 +215,7 @@ uint32_t schema_string_node(Schemas *b, json_t *schema)
 		if (l.least)
 			return node_counted(b->g, &l, lo, hi);
 	}
-	return count(b, &l, lo, hi) ? node_lexeme(b->g, &l) : NONE;
+	return count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l) ? node_lexeme(b->g, &l) : NONE;
 }
 
 bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)

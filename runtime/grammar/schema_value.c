@@ -165,7 +165,9 @@ uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values)
 {
 	json_t *constant = json_object_get(schema, "const");
 	const size_t n = values ? json_array_size(values) : 1;
-	if (values && (!json_is_array(values) || n == 0 || n > GRAMMAR_MAX_CHOICES))
+	if (json_is_array(values) && n == 0) /* two that hold at once may have no value in common */
+		return NONE;
+	if (values && (!json_is_array(values) || n > GRAMMAR_MAX_CHOICES))
 		return schema_refuse(b, "enum", "a list of 1 to %d values is expected", GRAMMAR_MAX_CHOICES);
 	if (constant && json_object_get(schema, "enum")) {
 		bool among = false;

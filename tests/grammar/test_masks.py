@@ -184,7 +184,8 @@ def test_texts_that_a_schema_has(vocabulary):
 
 def test_expressions_are_those_of_python(vocabulary):
     expressions = ["a*b|c", "(ab)+", "[^a-y]{2}", "a{2,3}?", "\\d+\\.\\d", "(?:x|)y", "[\\]a-]", "\\u0061[\\x62]", "a|",
-                   "(?P<n>a)b?", "é+", "\\s\\S", "[a-c-]+"]  # fmt: skip
+                   "(?P<n>a)b?", "é+", "\\s\\S", "[a-c-]+", "(?=a)[a-c]+", "(?!ab)[abc]+", "a(?!b)[abc]*|x", "(?=.*c)(?=.*a).+",
+                   "(?!a$)[ab]{1,3}", "([abc](?!b))?[a-c]*", "(?=a|b)(?!bb).{2}", "(?:(?=x)[x-z]|(?!y)b){1,2}"]  # fmt: skip
     alphabet = ["a", "b", "c", "x", "y", "z", "1", "2", ".", "]", "-", " ", "é"]
     rng = random.Random(1)
     for expression in expressions:
@@ -195,6 +196,24 @@ def test_expressions_are_those_of_python(vocabulary):
             whole = vocabulary.probe.bytes(text.encode()) if text else True
             whole = whole and vocabulary.probe.mask()[1]
             assert whole == bool(re.fullmatch(expression, text)), (expression, text)
+
+
+LOOKING = ["^(?!aws:)[a-z:]+$", "(?!^[0-9]+$)^[0-9a-c]{1,3}$", "^(?=.{2,3}$)[ab1]+", "(?!a)b", "(?=b)", "^(^(?=a)|1)(?!.*--)",
+           "^[ab]{0,200}$", "^1[ab]{50,90}$", "[ab]{1,99}", "^[ab]{2,70}", "c{2,60}$"]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", LOOKING)
+def test_patterns_are_those_of_python(vocabulary, pattern):
+    schema, rng, seen = {"type": "string", "pattern": pattern}, random.Random(pattern), set()
+    vocabulary.probe.schema(schema)
+    parts = ["a", "b", "c", "1", "-", "--", "aws:", "é", "a" * 30, "b" * 33, "1" + "a" * 49, '"', "bb"]
+    for _ in range(250):
+        text = "".join(rng.choice(parts) for _ in range(rng.randrange(6)))
+        vocabulary.probe.again()
+        taken = vocabulary.probe.bytes(json.dumps(text, ensure_ascii=False).encode()) and vocabulary.probe.mask()[1]
+        assert taken == bool(re.search(pattern, text)), text
+        seen.add(taken)
+    assert len(seen) == 2
 
 
 COUNTED = [("^arn:.*$", 20, 2048), ("^[a-zé]+(-[a-z]+)*$", 1, 5000), ("^x(ab)?[0-9]{2}$", 0, 5000), ("^(abcd)*$", 0, 3000),
@@ -238,7 +257,8 @@ def test_counts_beside_a_pattern(vocabulary, pattern, lo, hi):
         ({"patternProperties": {"a": {"type": "null"}, "b": {"type": "integer"}}}, "/patternProperties", "two of the"),
         ("7", "", "a schema is expected"),
         ("[", "", "no JSON"),
-        ({"enum": []}, "/enum", "1 to 4096"),
+        ({"enum": []}, "", "nothing can match"),
+        ({"enum": 5}, "/enum", "1 to 4096"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "", "nothing can match"),
     ],
     ids=str,
