@@ -65,13 +65,14 @@ typedef enum Search {
 
 /* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back. */
 bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e);
-/* PART, AS_JSON_STRING: the strings of *l with *lo to *hi characters; a long repetition between parts of fixed lengths is
- * in *l without its counts. */
+/* PART, AS_JSON_STRING: the strings of *l with *lo to *hi characters. A long repetition between parts of fixed lengths
+ * is in *l without its counts. */
 bool lexeme_of_pattern(const char *text, Lexeme *l, uint32_t *lo, uint32_t *hi, Effort *e);
 /* The texts [n], zero-terminated or of n_bytes, as they are. */
 bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n, Lexeme *l, Effort *e);
 
-typedef enum Combine { BOTH, FIRST_ONLY, EITHER } Combine; /* what is in a and in b; in a and not in b; in one of them */
+/* What is in a and in b; in a and not in b; in one of them. */
+typedef enum Combine { BOTH, FIRST_ONLY, EITHER } Combine;
 bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e);
 /* What is in `a`, strings as JSON, and has from lo to hi code points; hi UINT32_MAX = any number. */
 bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effort *e);

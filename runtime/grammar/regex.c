@@ -488,9 +488,10 @@ static uint32_t build_lexeme(Builder *b, const Lexeme *l)
 			const uint32_t to = lexeme_step(l, s, (uint8_t)lo);
 			for (hi = lo + 1; hi < 256 && lexeme_step(l, s, (uint8_t)hi) == to && hi != '"' && lo != '"';)
 				hi++;
+			const bool is_close = lo == '"' && b->writing == AS_JSON_STRING;
 			if (to)
 				all = nfa_either(&b->a, all, nfa_add(&b->a, (NfaNode){.kind = NFA_BYTES, .lo = (uint8_t)lo,
-					.hi = (uint8_t)(hi - 1), .is_close = lo == '"' && b->writing == AS_JSON_STRING, .next = first + to}));
+					.hi = (uint8_t)(hi - 1), .is_close = is_close, .next = first + to}));
 		}
 		if (!b->a.effort->why)
 			b->a.nodes[first + s].next = all;
@@ -632,7 +633,8 @@ static void cut_ends(Parser *p, uint32_t root)
 	for (uint32_t list = p->nodes[root].child; list; list = p->nodes[list].sibling)
 		for (uint32_t i = p->nodes[list].child; i; i = p->nodes[i].sibling) {
 			TreeNode *t = &p->nodes[i];
-			if (t->kind == TREE_REPEAT && (i == p->nodes[list].child || !t->sibling) && has_fixed_length(p, t->child, &n))
+			const bool at_end = i == p->nodes[list].child || !t->sibling;
+			if (t->kind == TREE_REPEAT && at_end && has_fixed_length(p, t->child, &n))
 				t->hi = t->lo;
 		}
 }

@@ -269,8 +269,9 @@ static bool are_of_one_order(Schemas *b, json_t *const *branches, size_t n, cons
 			json_decref(mine);
 			json_decref(yours);
 			if (!same && !schemas_are_apart(b, one, other))
-				return schema_failed(b) ? false : schema_refuse(b, key, "an object may be of %zu and of %zu with another "
-					"order of its properties, which is not supported where items must differ", k, i);
+				return schema_failed(b) ? false
+					: schema_refuse(b, key, "an object may be of %zu and of %zu with another order of its properties, "
+						"which is not supported where items must differ", k, i);
 		}
 	return true;
 }
@@ -383,7 +384,8 @@ static void make_any(Schemas *b, bool is_tight)
 {
 	Grammar *g = b->g;
 	const uint32_t space = is_tight ? EMPTY : node_repeat(g, text(b, " "), 0, 1);
-	b->ways[is_tight] = (struct Ways){node_rule(g), NODE_LIST_OF(g, text(b, ","), space), NODE_LIST_OF(g, text(b, ":"), space)};
+	b->ways[is_tight] = (struct Ways){
+		node_rule(g), NODE_LIST_OF(g, text(b, ","), space), NODE_LIST_OF(g, text(b, ":"), space)};
 	schema_tighten(b, is_tight);
 	json_t *free_object = schema_keep(b, json_pack("{s:s}", "type", "object"));
 	json_t *free_array = schema_keep(b, json_pack("{s:s}", "type", "array"));

@@ -23,7 +23,7 @@ typedef struct Schemas {
 	Ref *refs; uint32_t n_refs, refs_cap, n_done;
 	Pair *pairs; uint32_t n_pairs, pairs_cap;
 	uint32_t *pair_table, pair_slots; /* numbers + 1 */
-	json_t *context;      /* of alternatives that come together: what holds besides; NULL: nothing is known */
+	json_t *context;      /* of alternatives that come together: what else holds; NULL: nothing is known */
 	json_t *made;         /* list: owns schemas that were made of others */
 	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
 	int in_not;           /* > 0: of what is not allowed, so it must not be taken too narrow */
@@ -68,14 +68,13 @@ json_t *schema_for_others(Schemas *b, json_t *schema, const char *key);
 /* schema_not.c */
 bool schema_takes(Schemas *b, json_t *schema, json_t *value); /* is the value of it? False after a failure, too */
 /* Schemas [list], of type object or array, which together have all values that `schema` does not allow, as far as they
- * can be written; `beside` holds as well. NULL after a failure. */
-json_t *schema_unlike(Schemas *b, json_t *schema, json_t *beside, const char *type);
+ * can be written; `next_to` holds as well. NULL after a failure. */
+json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *type);
 /* The same without if and dependencies: they become alternatives in allOf. */
 bool schema_has_conditions(json_t *schema);
 json_t *schema_without_conditions(Schemas *b, json_t *schema);
-/* All strings that it allows, after the first quote, and all numbers, without exponents, in every way to write them. */
+/* All strings that it allows, after the first quote. */
 bool schema_strings(Schemas *b, json_t *schema, Lexeme *l);
-bool schema_numbers(Schemas *b, json_t *schema, Lexeme *l);
 typedef bool LanguageFn(Schemas *b, json_t *schema, Lexeme *l);
 /* Takes from *l what `not` of the schema has; and all but what its anyOf and oneOf have. */
 bool schema_without_not(Schemas *b, json_t *schema, LanguageFn *of, Lexeme *l);

@@ -390,7 +390,7 @@ static json_t *merge(Schemas *b, json_t *one, json_t *other)
 	}
 	ok = ok && merge_objects(b, all, one, other) && merge_arrays(b, all, one, other);
 	json_t *any = json_incref(json_object_get(rest, "anyOf")), *context = b->context;
-	json_object_del(rest, "anyOf"); /* the last one: others tell alternatives apart */
+	json_object_del(rest, "anyOf"); /* the last one: by the others alternatives are left out */
 	json_object_foreach(rest, key, value)
 		ok = ok && merge_key(b, all, key, value);
 	b->context = all;

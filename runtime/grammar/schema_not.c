@@ -1,8 +1,9 @@
 /* schema_not.c - what a schema does not allow: `not`, `if`, dependencies, and oneOf where branches meet.
  *
  * Strings and numbers of a schema are a regular language, so theirs is the difference of two. Objects and lists that a
- * schema does not allow are alternatives: one for each of its keywords that a value may break. An alternative that would
- * need a member without a name, or that two of a list are equal, is left out; if none remains, the schema is refused.
+ * schema does not allow are alternatives: one for each of its keywords that a value may break. An alternative that
+ * would need a member without a name, or that two of a list are equal, is left out; if none remains, the schema is
+ * refused.
  */
 #include "runtime/grammar/schema.h"
 
@@ -13,7 +14,8 @@
 
 static bool takes_object(Schemas *b, json_t *schema, json_t *value)
 {
-	json_t *properties = json_object_get(schema, "properties"), *patterns = json_object_get(schema, "patternProperties"),
+	json_t *properties = json_object_get(schema, "properties"),
+		   *patterns = json_object_get(schema, "patternProperties"),
 		   *others = json_object_get(schema, "additionalProperties"), *names = json_object_get(schema, "propertyNames"),
 		   *one, *found;
 	const char *key, *pattern;
@@ -192,7 +194,8 @@ bool schema_of_branches(Schemas *b, json_t *schema, LanguageFn *of, Lexeme *l)
 		ok = add_branches(b, any, of, &once, &twice) && change(b, l, &once, BOTH);
 	lexeme_free(&twice);
 	if (ok && single)
-		ok = add_branches(b, single, of, &once, &twice) && change(b, l, &once, BOTH) && change(b, l, &twice, FIRST_ONLY);
+		ok = add_branches(b, single, of, &once, &twice) && change(b, l, &once, BOTH) &&
+			change(b, l, &twice, FIRST_ONLY);
 	lexeme_free(&once);
 	lexeme_free(&twice);
 	return ok;
@@ -249,12 +252,15 @@ static json_t *not_of(json_t *schema)
 	const char *key = json_is_object(schema) ? only_property(schema, &of) : NULL;
 	if (key)
 		return not_of_property(key, of, json_object_get(schema, "required") != NULL);
-	return json_is_true(schema) ? json_false() : json_is_false(schema) ? json_true() : json_pack("{s:O}", "not", schema);
+	if (json_is_boolean(schema))
+		return json_boolean(json_is_false(schema));
+	return json_pack("{s:O}", "not", schema);
 }
 
-static void unlike_object(Unlike *u, json_t *schema, json_t *beside)
+static void unlike_object(Unlike *u, json_t *schema, json_t *next_to)
 {
-	json_t *properties = json_object_get(schema, "properties"), *others = json_object_get(schema, "additionalProperties"),
+	json_t *properties = json_object_get(schema, "properties"),
+		   *others = json_object_get(schema, "additionalProperties"),
 		   *patterns = json_object_get(schema, "patternProperties"), *one;
 	const char *key;
 	uint32_t lo = 0, hi = ENDLESS;
@@ -264,11 +270,11 @@ static void unlike_object(Unlike *u, json_t *schema, json_t *beside)
 	json_object_foreach(properties, key, one)
 		if (!json_is_true(one))
 			add(u, json_pack("{s:[s], s:{s:o}}", "required", key, "properties", key, not_of(one)));
-	if (others && !json_is_true(others)) { /* what the schema beside names, and this one does not */
-		json_object_foreach(json_object_get(beside, "properties"), key, one)
+	if (others && !json_is_true(others)) { /* what the schema next to it names, and this one does not */
+		json_object_foreach(json_object_get(next_to, "properties"), key, one)
 			if (!json_object_get(properties, key) && !patterns)
 				add(u, json_pack("{s:[s], s:{s:o}}", "required", key, "properties", key, not_of(others)));
-		if (!json_is_false(json_object_get(beside, "additionalProperties")) || patterns)
+		if (!json_is_false(json_object_get(next_to, "additionalProperties")) || patterns)
 			u->left_out = "additionalProperties";
 	}
 	if (patterns)
@@ -314,12 +320,12 @@ static void unlike_array(Unlike *u, json_t *schema)
 }
 
 /* In none of the list: one of what is unlike the first, and of what is unlike the second, and so on. */
-static void unlike_all(Unlike *u, json_t *list, json_t *beside, const char *type)
+static void unlike_all(Unlike *u, json_t *list, json_t *next_to, const char *type)
 {
 	json_t *all = json_array(), *one;
 	size_t i;
 	json_array_foreach(list, i, one) {
-		json_t *some = schema_unlike(u->b, one, beside, type);
+		json_t *some = schema_unlike(u->b, one, next_to, type);
 		if (some)
 			json_array_append_new(all, json_pack("{s:O}", "anyOf", some));
 		if (!some || json_array_size(some) == 0) {
@@ -340,7 +346,7 @@ static void unlike_one_of(Unlike *u, json_t *list)
 		}
 }
 
-json_t *schema_unlike(Schemas *b, json_t *schema, json_t *beside, const char *type)
+json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *type)
 {
 	Unlike u = {.b = b, .all = schema_keep(b, json_array())};
 	json_t *one;
@@ -365,18 +371,18 @@ json_t *schema_unlike(Schemas *b, json_t *schema, json_t *beside, const char *ty
 		if ((one = json_object_get(schema, "not")))
 			add(&u, json_incref(one));
 		if ((one = json_object_get(schema, "anyOf")))
-			unlike_all(&u, one, beside, type);
+			unlike_all(&u, one, next_to, type);
 		if ((one = json_object_get(schema, "oneOf"))) {
-			unlike_all(&u, one, beside, type);
+			unlike_all(&u, one, next_to, type);
 			unlike_one_of(&u, one);
 		}
 		if (strcmp(type, "object") == 0)
-			unlike_object(&u, schema, beside);
+			unlike_object(&u, schema, next_to);
 		else
 			unlike_array(&u, schema);
 		if (json_array_size(u.all) == 0 && u.left_out)
-			schema_refuse(b, u.left_out, "what it forbids cannot be written in one way: it is not supported in not, if and "
-				"branches of oneOf that meet");
+			schema_refuse(b, u.left_out, "what it forbids cannot be written in one way: it is not supported in not, if "
+				"and branches of oneOf that meet");
 	}
 	b->depth--;
 	return schema_failed(b) ? NULL : u.all;

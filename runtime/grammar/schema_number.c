@@ -268,13 +268,15 @@ static bool narrow_to_values(Schemas *b, json_t *schema, Lexeme *l)
 		if (!json_is_number(one))
 			continue;
 		to_decimal(one, &d);
-		put(&t, "|%s%s%s%s%s", d.is_negative ? "-" : "", d.whole, *d.part ? "\\." : "(\\.0+)?", d.part, *d.part ? "0*" : "");
+		put(&t, "|%s%s%s%s%s", d.is_negative ? "-" : "", d.whole, *d.part ? "\\." : "(\\.0+)?", d.part,
+			*d.part ? "0*" : "");
 	}
 	put(&t, ")");
 	return narrow(b, "enum", &t, l);
 }
 
-bool schema_numbers(Schemas *b, json_t *schema, Lexeme *l)
+/* All numbers that it allows, without exponents, in every way to write them. */
+static bool schema_numbers(Schemas *b, json_t *schema, Lexeme *l)
 {
 	*l = (Lexeme){0};
 	if (!(schema = schema_resolve(b, schema)))
@@ -318,7 +320,8 @@ bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
 			is_strict = json_is_true(json_object_get(schema, bounds[i + 1].key));
 		ok = ok && bound(b, bounds[i].key, x, bounds[i].is_lower, is_strict, l);
 	}
-	ok = ok && (!of || add_multiples(b, of, l)) && (!json_object_get(schema, "not") || b->in_not || narrow_to(b, EXACT, l)) &&
+	ok = ok && (!of || add_multiples(b, of, l)) &&
+		(!json_object_get(schema, "not") || b->in_not || narrow_to(b, EXACT, l)) &&
 		schema_without_not(b, schema, schema_numbers, l);
 	if (ok && b->is_tight && !b->in_not)
 		ok = narrow_to(b, TIGHT, l);

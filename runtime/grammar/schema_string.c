@@ -125,7 +125,8 @@ bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
 	(void)hi;
 	json_t *formats_of = json_object_get(schema, "format");
 	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
-		!json_object_get(schema, "enum") && !json_object_get(schema, "not") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
+		!json_object_get(schema, "enum") && !json_object_get(schema, "not") &&
+		(!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
 }
 
 /* const and enum, of names of properties. */

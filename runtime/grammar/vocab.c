@@ -34,7 +34,7 @@ static void mark_first(GrammarVocab *v)
 /* The longest first, else in their order. */
 static bool sort_inside(GrammarVocab *v)
 {
-	uint32_t *first = calloc((size_t)v->depth + 3, sizeof *first); /* where those of as many characters begin, from the end */
+	uint32_t *first = calloc((size_t)v->depth + 3, sizeof *first); /* where those of depth - i characters begin */
 	Place *sorted = malloc(sizeof *sorted * ((size_t)v->n_inside + 1));
 	for (uint32_t i = 0; first && sorted && i < v->n_inside; i++)
 		first[v->depth - v->inside[i].chars + 1]++;

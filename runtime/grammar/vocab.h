@@ -32,7 +32,10 @@ struct GrammarVocab {
 };
 
 static inline uint8_t vocab_byte(const GrammarVocab *v, uint32_t place) { return (uint8_t)(v->tree[place] >> 24); }
-static inline uint32_t vocab_end(const GrammarVocab *v, uint32_t place) { return place + (v->tree[place] & TOK_MAX_PLACES); }
+static inline uint32_t vocab_end(const GrammarVocab *v, uint32_t place)
+{
+	return place + (v->tree[place] & TOK_MAX_PLACES);
+}
 
 /* A token and those of the same bytes. */
 static inline void vocab_set(const GrammarVocab *v, uint32_t *words, uint32_t place)

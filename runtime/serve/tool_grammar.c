@@ -19,7 +19,8 @@ static bool is_among(const char *key, const char *const *keys)
 static bool move_refs(json_t *schema, const char *path, bool is_map)
 {
 	static const char *const data[] = {"const", "enum", "default", "examples", "example", NULL},
-		*const maps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", NULL};
+		*const maps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
+			"dependencies", NULL};
 	json_t *member;
 	const char *key;
 	size_t i;
@@ -29,7 +30,8 @@ static bool move_refs(json_t *schema, const char *path, bool is_map)
 	json_object_foreach(schema, key, member) {
 		const char *ref = !is_map && strcmp(key, "$ref") == 0 ? json_string_value(member) : NULL;
 		if (!ref || *ref != '#') {
-			good = good && ((!is_map && is_among(key, data)) || move_refs(member, path, !is_map && is_among(key, maps)));
+			if (is_map || !is_among(key, data))
+				good = good && move_refs(member, path, !is_map && is_among(key, maps));
 			continue;
 		}
 		json_t *moved = json_sprintf("#%s%s", path, ref + 1);

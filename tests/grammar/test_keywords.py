@@ -22,7 +22,9 @@ ORDERS = 720
 COUNTED = re.compile(r'"minProperties": [2-9]|"uniqueItems": true')
 
 # what a schema may break by means of a member without a name is not written
-LEFT_OUT = re.compile(r'"minProperties": [2-9]|"uniqueItems": true|"(additional|pattern|unevaluated)Properties"|"propertyNames"|"maxProperties"')
+LEFT_OUT = re.compile(
+    r'"minProperties": [2-9]|"uniqueItems": true|"(additional|pattern|unevaluated)Properties"|"propertyNames"|"maxProperties"'
+)
 
 
 def judge_of(schema):

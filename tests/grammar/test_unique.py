@@ -88,10 +88,16 @@ def test_all_values_can_be_used(vocabulary, name):
 
 def test_masks_are_what_bytes_may_follow(vocabulary):
     """Every token of a mask, and no other one, is taken, also such as end two items at once."""
-    schema = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]}, "uniqueItems": True}
+    schema = {
+        "type": "array",
+        "items": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]},
+        "uniqueItems": True,
+    }
     vocabulary.probe.schema(schema)
     rng = random.Random(2)
-    signs = [t for t in range(vocabulary.n_ids) if set(vocabulary.text(t)) & set(',]"[0') and t not in vocabulary.silent]
+    signs = [
+        t for t in range(vocabulary.n_ids) if set(vocabulary.text(t)) & set(',]"[0') and t not in vocabulary.silent
+    ]
     for start in ("", "[", "[1,2,", "[1,2,1", '["a","', '["a"', "[[],[", "[[],[1", '["a, b","', "[[1],[2],["):
         vocabulary.probe.again()
         assert not start or vocabulary.probe.bytes(start.encode())

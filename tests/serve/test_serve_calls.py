@@ -578,7 +578,12 @@ LIKE = {"$ref": "#/$defs/a~1b"}
 FORCED.append(
     tool(
         "refer",
-        {"one": {"$ref": "#/$defs/list/anyOf/1"}, "two": LIKE, "const": {"const": LIKE}, "enum": {"enum": [LIKE, [LIKE]]}},
+        {
+            "one": {"$ref": "#/$defs/list/anyOf/1"},
+            "two": LIKE,
+            "const": {"const": LIKE},
+            "enum": {"enum": [LIKE, [LIKE]]},
+        },
         required=["one", "two", "const", "enum"],
         additionalProperties=False,
         default=LIKE,
