@@ -30,8 +30,8 @@
 
 #define TOK_MAGIC "ATLTOKEN" /* eight bytes, no final zero */
 
-enum { TOK_VERSION = 1, TOK_MAX_IDS = 1 << 24, TOK_MAX_BYTES = 1 << 30, TOK_MAX_STEPS = 64,
-	TOK_MAX_STRING = 65535 };
+enum { TOK_VERSION = 2, TOK_MAX_IDS = 1 << 24, TOK_MAX_BYTES = 1 << 30, TOK_MAX_STEPS = 64,
+	TOK_MAX_STRING = 65535, TOK_MAX_PLACES = (1 << 24) - 1, TOK_MAX_DEPTH = 1024 };
 
 typedef enum TokSection {
 	TOK_SEC_STRINGS,       /* bytes: every string below is an offset and a length in here */
@@ -61,6 +61,12 @@ typedef enum TokSection {
 	TOK_SEC_COMPOSITIONS,  /* TokComposition[], ascending (first, second) */
 	TOK_SEC_PREFIX,        /* uint32[]: ids the template puts in front */
 	TOK_SEC_SUFFIX,        /* uint32[]: ids the template appends */
+	TOK_SEC_TREE,          /* uint32[]: places of the vocabulary's tree, in the order of a walk that goes down
+							* first: byte that leads there << 24 | places from there on that are it and below it.
+							* Its tokens are those that a text is made of, tok_is_in_tree, but for added ones.
+							* Absent with TOK_DECODE_SPACED, and where there are more than TOK_MAX_PLACES */
+	TOK_SEC_TREE_IDS,      /* uint32[]: of each place the least id of the tokens that end there + 1, 0 = none */
+	TOK_SEC_TREE_SAME,     /* TokSame[]: pairs of tokens with the same text, each with the next one */
 	TOK_SEC_COUNT
 } TokSection;
 
@@ -117,6 +123,10 @@ typedef struct TokToken {
 typedef struct TokMerge {
 	uint32_t left, right, result; /* ids */
 } TokMerge;
+
+typedef struct TokSame {
+	uint32_t id, next; /* next > id */
+} TokSame;
 
 typedef struct TokFirst {
 	uint32_t id, text, text_bytes;
@@ -242,6 +252,12 @@ static_assert(sizeof(TokInstr) == 16 && sizeof(TokSet) == 32, "layout");
 static_assert(sizeof(TokNormProps) == 2, "layout");
 static_assert((int)TOK_CATEGORY_COUNT <= (int)TOK_CATEGORY_MASK, "five bits");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "used in place: a little-endian host");
+
+/* Of those that are not added. */
+static inline int tok_is_in_tree(const TokToken *t)
+{
+	return t->flags & TOK_EXISTS && !(t->flags & TOK_SPECIAL) && t->text_bytes > 0 && t->text_bytes <= TOK_MAX_DEPTH;
+}
 
 /* The two hash functions. A slot is hash & (slots - 1); on collision the next slot, cyclically.
  * At least a quarter of the slots is empty. */

@@ -79,4 +79,13 @@ int utf8_next(const char *s, uint32_t *cp);
 /* The compiled section, arena memory; NULL if it would be larger than TOK_MAX_BYTES. */
 void *write_tokenizer(Arena *a, const TokenizerSpec *spec, size_t *n_bytes);
 
+/* vocab_tree.c: TOK_SEC_TREE and what belongs to it. */
+typedef struct VocabTree {
+	const uint32_t *words, *ids; /* [n] */
+	uint32_t n;
+	const TokSame *same;
+	uint32_t n_same;
+} VocabTree;
+VocabTree vocab_tree(Arena *a, const TokenizerSpec *spec);
+
 #endif

@@ -137,6 +137,14 @@ static void put_added(Writer *w)
 	put_tree(w, true, TOK_SEC_NORMAL_NODES, TOK_SEC_NORMAL_EDGES);
 }
 
+static void put_vocab_tree(Writer *w)
+{
+	const VocabTree t = vocab_tree(w->arena, w->spec);
+	set_section(w, TOK_SEC_TREE, t.words, sizeof *t.words * t.n);
+	set_section(w, TOK_SEC_TREE_IDS, t.ids, sizeof *t.ids * t.n);
+	set_section(w, TOK_SEC_TREE_SAME, t.same, sizeof *t.same * t.n_same);
+}
+
 static void put_steps(Writer *w)
 {
 	const TokenizerSpec *spec = w->spec;
@@ -212,6 +220,7 @@ void *write_tokenizer(Arena *a, const TokenizerSpec *spec, size_t *n_bytes)
 	memcpy(h.magic, TOK_MAGIC, sizeof h.magic);
 	put_tokens(&w);
 	put_added(&w);
+	put_vocab_tree(&w);
 	put_steps(&w);
 	put_unicode(&w);
 	set_section(&w, TOK_SEC_MERGES, spec->merges.at, sizeof *spec->merges.at * (size_t)spec->merges.n);

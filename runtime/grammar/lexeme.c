@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STATES = 32768, MOST_NODES = 200000 };
+enum { MOST_STATES = 32768, MOST_NODES = 200000,
+	FEW_STEPS_LEFT = 60000000 /* none of them for what only makes masks faster */ };
 
 bool effort_refuse(Effort *e, const char *why, int at)
 {
@@ -44,6 +45,9 @@ void lexeme_free(Lexeme *l)
 	free(l->bytes);
 	free(l->like);
 	free(l->near);
+	free(l->is_inside);
+	free(l->least);
+	free(l->most);
 	*l = (Lexeme){0};
 }
 
@@ -139,7 +143,8 @@ static bool reach(Sets *s, uint32_t member, bool at_start)
 			return false;
 		if (o->kind == NFA_SPLIT)
 			s->stack[n++] = o->other * 2 | ended;
-		if (o->kind == NFA_SPLIT || o->kind == NFA_PASS || (o->kind == NFA_START && at_start))
+		if (o->kind == NFA_SPLIT || o->kind == NFA_PASS || (o->kind == NFA_START && at_start) ||
+			(o->kind == NFA_LATER && !at_start))
 			s->stack[n++] = o->next * 2 | ended;
 		else if (o->kind == NFA_END)
 			s->stack[n++] = o->next * 2 | 1;
@@ -156,6 +161,20 @@ static int by_value(const void *a, const void *b)
 {
 	const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 	return (x > y) - (x < y);
+}
+
+static void sort(uint32_t *of, uint32_t n)
+{
+	if (n > 24) {
+		qsort(of, n, sizeof *of, by_value);
+		return;
+	}
+	for (uint32_t i = 1, k; i < n; i++) {
+		const uint32_t value = of[i];
+		for (k = i; k > 0 && of[k - 1] > value; k--)
+			of[k] = of[k - 1];
+		of[k] = value;
+	}
 }
 
 static bool enlarge_table(Sets *s)
@@ -183,8 +202,7 @@ static bool intern(Sets *s, uint32_t *number)
 {
 	if (!spend(s->e, 8 * s->n_fresh + 16) || !enlarge_table(s))
 		return false;
-	if (s->n_fresh > 1)
-		qsort(s->fresh, s->n_fresh, sizeof *s->fresh, by_value);
+	sort(s->fresh, s->n_fresh);
 	const uint32_t hash = tok_hash_string(s->fresh, s->n_fresh * sizeof *s->fresh);
 	uint32_t at = hash & (s->slots - 1);
 	for (; s->table[at]; at = (at + 1) & (s->slots - 1)) {
@@ -247,13 +265,13 @@ static bool accepts_set(const Sets *s, uint32_t number)
 	return false;
 }
 
-static bool run_sets(Sets *s, uint32_t start, Lexeme *l)
+static bool run_sets(Sets *s, uint32_t start, bool at_start, Lexeme *l)
 {
 	uint8_t first_of[256];
 	uint32_t cap = 0, accepts_cap = 0, number;
 	find_classes(s->a, l, first_of);
 	s->turn = 1;
-	if (!intern(s, &number) || !reach(s, start * 2, true) || !intern(s, &number))
+	if (!intern(s, &number) || !reach(s, start * 2, at_start) || !intern(s, &number))
 		return false;
 	if (number == 0)
 		return true; /* nothing at all */
@@ -321,11 +339,11 @@ static bool prune(Lexeme *l, Effort *e)
 	return ok && !e->why;
 }
 
-bool nfa_lexeme(const Nfa *a, uint32_t start, Lexeme *l, Effort *e)
+bool nfa_lexeme(const Nfa *a, uint32_t start, bool at_start, Lexeme *l, Effort *e)
 {
 	Sets s = {.a = a, .e = e, .seen = calloc((size_t)a->n * 2 + 2, sizeof *s.seen)};
 	*l = (Lexeme){0};
-	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, l) &&
+	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, at_start, l) &&
 		prune(l, e);
 	free(s.seen);
 	free(s.members);
@@ -345,7 +363,7 @@ bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n
 	accept = nfa_add(&a, (NfaNode){.kind = NFA_ACCEPT});
 	for (uint32_t i = 0; i < n; i++)
 		start = nfa_either(&a, start, nfa_text(&a, texts[i], n_bytes[i], accept));
-	const bool ok = nfa_lexeme(&a, start, l, e);
+	const bool ok = nfa_lexeme(&a, start, true, l, e);
 	free(a.nodes);
 	return ok;
 }
@@ -464,16 +482,31 @@ static bool step_first(const Joint *j, struct Pair from, uint8_t byte, struct Pa
 	return to->a;
 }
 
+static bool step_either(const Joint *j, struct Pair from, uint8_t byte, struct Pair *to)
+{
+	*to = (struct Pair){.a = from.a ? lexeme_step(j->a, from.a, byte) : 0,
+		.b = from.b ? lexeme_step(j->b, from.b, byte) : 0};
+	return to->a || to->b;
+}
+
+static bool accepts_either(const Joint *j, struct Pair p)
+{
+	return (p.a && j->a->accepts[p.a]) || (p.b && j->b->accepts[p.b]);
+}
+
 static bool accepts_first(const Joint *j, struct Pair p) { return j->a->accepts[p.a] && !(p.b && j->b->accepts[p.b]); }
 
 bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e)
 {
 	*l = (Lexeme){0};
-	if (lexeme_is_empty(a) || (how == BOTH && lexeme_is_empty(b)))
+	if (lexeme_is_empty(a) && (how != EITHER || lexeme_is_empty(b)))
 		return true;
-	const Joint j = {.a = a, .b = b, .step = how == BOTH ? step_both : step_first,
-		.accepts = how == BOTH ? accepts_both : accepts_first};
-	return run_joint(&j, (struct Pair){1, lexeme_is_empty(b) ? 0 : 1, 0}, l, e);
+	if (how == BOTH && lexeme_is_empty(b))
+		return true;
+	const Joint j = {.a = a, .b = b,
+		.step = how == BOTH ? step_both : how == EITHER ? step_either : step_first,
+		.accepts = how == BOTH ? accepts_both : how == EITHER ? accepts_either : accepts_first};
+	return run_joint(&j, (struct Pair){lexeme_is_empty(a) ? 0 : 1, lexeme_is_empty(b) ? 0 : 1, 0}, l, e);
 }
 
 /* Pairs of states count as equal until a byte separates them. */
@@ -483,7 +516,7 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 	Lexeme both;
 	uint8_t one[256];
 	const uint32_t n = l->n_states, m = string->n_states;
-	if (n > MOST || m > 255)
+	if (n > MOST || m > 255 || e->left < FEW_STEPS_LEFT)
 		return true;
 	bool *equal = malloc((size_t)n * m), changed = true;
 	if (!equal || !(l->like = calloc(n, 1))) {
@@ -539,7 +572,7 @@ bool lexeme_measure(Lexeme *l, Effort *e)
 {
 	enum { LEAST = 16, MOST = 30000 };
 	const uint32_t n = l->n_states, slots = 1 << 13;
-	if (n < LEAST || n * l->n_classes > MOST || n > slots / 2)
+	if (n < LEAST || n * l->n_classes > MOST || n > slots / 2 || e->left < FEW_STEPS_LEFT)
 		return true;
 	uint16_t *class = malloc(sizeof *class * n), *finer = malloc(sizeof *finer * n);
 	uint32_t *table = malloc(sizeof *table * slots);
@@ -587,6 +620,137 @@ bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effo
 	const Joint j = {.a = a, .b = &any, .step = step_counted, .accepts = accepts_both, .lo = lo, .hi = hi};
 	const bool ok = run_joint(&j, (struct Pair){1, STRING_START, 0}, l, e);
 	lexeme_free(&any);
+	return ok;
+}
+
+/* Counting ------------------------------------------------------------ */
+
+/* Which state of `string` each state of l goes with; false: of some there are two. */
+static bool find_phases(const Lexeme *l, const Lexeme *string, const uint8_t *one, uint8_t *phase, uint32_t *waiting)
+{
+	uint32_t n = 0;
+	phase[1] = STRING_START;
+	waiting[n++] = 1;
+	while (n > 0) {
+		const uint32_t s = waiting[--n];
+		for (uint32_t c = 0; c < l->n_classes; c++) {
+			const uint32_t to = l->next[s * l->n_classes + c], of = lexeme_step(string, phase[s], one[c]);
+			if (to && (of == 0 || (phase[to] && phase[to] != of)))
+				return false;
+			if (to && !phase[to]) {
+				phase[to] = (uint8_t)of;
+				waiting[n++] = to;
+			}
+		}
+	}
+	return true;
+}
+
+static uint32_t and_one(uint32_t n, bool more) { return n == ENDLESS ? n : n + more; }
+
+/* Fewest characters to come: states are visited until none has fewer. */
+static bool find_least(Lexeme *l, const uint8_t *one, Effort *e)
+{
+	bool changed = true;
+	for (uint32_t s = 0; s < l->n_states; s++)
+		l->least[s] = l->accepts[s] ? 0 : ENDLESS;
+	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+		changed = false;
+		for (uint32_t s = l->n_states; s-- > 1;)
+			for (uint32_t c = 0; c < l->n_classes; c++) {
+				const uint32_t to = l->next[s * l->n_classes + c];
+				const uint32_t n = to ? and_one(l->least[to], !l->is_inside[s] && one[c] != '"') : ENDLESS;
+				if (n < l->least[s]) {
+					l->least[s] = n;
+					changed = true;
+				}
+			}
+	}
+	return !e->why;
+}
+
+/* Most characters to come: known of a state when it is of all that follow it, so never where a way leads back. */
+static bool find_most(Lexeme *l, const uint8_t *one, bool *is_known, Effort *e)
+{
+	bool changed = true;
+	is_known[0] = true;
+	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+		changed = false;
+		for (uint32_t s = l->n_states; s-- > 1;) {
+			uint32_t most = 0, c = 0;
+			for (; !is_known[s] && c < l->n_classes; c++) {
+				const uint32_t to = l->next[s * l->n_classes + c];
+				if (!is_known[to])
+					break;
+				const uint32_t n = to ? l->most[to] + (!l->is_inside[s] && one[c] != '"') : 0;
+				most = n > most ? n : most;
+			}
+			if (is_known[s] || c < l->n_classes)
+				continue;
+			l->most[s] = most;
+			changed = is_known[s] = true;
+		}
+	}
+	for (uint32_t s = 1; s < l->n_states; s++)
+		if (!is_known[s])
+			l->most[s] = ENDLESS;
+	return !e->why;
+}
+
+/* Is every count between least and most that of some text? By induction over counts, it is if those of the states that
+ * follow leave no gap. */
+static bool is_without_gaps(const Lexeme *l, const uint8_t *one, uint32_t s)
+{
+	uint32_t until = l->accepts[s] ? 0 : l->least[s]; /* counts up to here can be */
+	bool changed = true;
+	while (changed && until < l->most[s]) {
+		changed = false;
+		for (uint32_t c = 0; c < l->n_classes; c++) {
+			const uint32_t to = l->next[s * l->n_classes + c];
+			const bool more = !l->is_inside[s] && one[c] != '"';
+			if (to && and_one(l->most[to], more) > until && and_one(l->least[to], more) <= until + 1) {
+				until = and_one(l->most[to], more);
+				changed = true;
+			}
+		}
+	}
+	return until >= l->most[s];
+}
+
+bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e)
+{
+	const uint32_t n = l->n_states;
+	uint8_t one[256], *phase = calloc(n + 1, 1);
+	uint32_t *waiting = malloc(sizeof *waiting * (n + 1));
+	bool *is_known = calloc(n + 1, sizeof *is_known);
+	for (int b = 256; b-- > 0;)
+		one[l->class_of[b]] = (uint8_t)b;
+	l->is_inside = calloc(n + 1, sizeof *l->is_inside);
+	l->least = calloc(n + 1, sizeof *l->least);
+	l->most = calloc(n + 1, sizeof *l->most);
+	bool ok = (phase && waiting && is_known && l->is_inside && l->least && l->most) ||
+		effort_refuse(e, "there is no memory", -1);
+	bool counts = ok && n > 1 && find_phases(l, string, one, phase, waiting);
+	for (uint32_t s = 1; s < n && counts; s++)
+		l->is_inside[s] = phase[s] != STRING_START;
+	ok = ok && (!counts || (find_least(l, one, e) && find_most(l, one, is_known, e) &&
+		spend(e, 4 * (int64_t)n * l->n_classes)));
+	l->span = 0;
+	for (uint32_t s = 1; s < n && ok && counts; s++) {
+		counts = is_without_gaps(l, one, s);
+		l->span = l->least[s] > l->span ? l->least[s] : l->span;
+		l->span = l->most[s] != ENDLESS && l->most[s] > l->span ? l->most[s] : l->span;
+	}
+	free(phase);
+	free(waiting);
+	free(is_known);
+	if (!counts) {
+		free(l->is_inside);
+		free(l->least);
+		free(l->most);
+		l->is_inside = NULL;
+		l->least = l->most = NULL;
+	}
 	return ok;
 }
 

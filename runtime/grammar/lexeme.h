@@ -29,7 +29,12 @@ typedef struct Lexeme {
 					   * was not asked for */
 	uint16_t *near;   /* [NEAR, n_states] equal where the same texts of at most 2, 4 ... 32 bytes follow; NULL: it is
 					   * not known */
+	/* Of a string's lexeme whose texts can be counted, else NULL: */
+	bool *is_inside;  /* [n_states] the next byte begins no character */
+	uint32_t *least, *most; /* [n_states] characters to come: every count between them can be; most ENDLESS = any */
+	uint32_t span;    /* the largest of them that is not ENDLESS */
 } Lexeme;
+enum { ENDLESS = UINT32_MAX };
 enum { NEAR = 5, NEAR_BYTES = 32 };
 
 static inline uint32_t lexeme_step(const Lexeme *l, uint32_t state, uint8_t byte)
@@ -58,15 +63,26 @@ typedef enum Search {
 	PART,  /* some part of it does, as `pattern` of JSON schemas means it */
 } Search;
 
-/* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back or ahead. */
+/* The expression, zero-terminated UTF-8, in the syntax of ECMAScript without what looks back. */
 bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e);
+/* PART, AS_JSON_STRING: the strings of *l with *lo to *hi characters. A long repetition between parts of fixed lengths
+ * is in *l without its counts. */
+bool lexeme_of_pattern(const char *text, Lexeme *l, uint32_t *lo, uint32_t *hi, Effort *e);
 /* The texts [n], zero-terminated or of n_bytes, as they are. */
 bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n, Lexeme *l, Effort *e);
 
-typedef enum Combine { BOTH, FIRST_ONLY } Combine; /* what is in a and in b; in a and not in b */
+/* What is in a and in b; in a and not in b; in one of them. */
+typedef enum Combine { BOTH, FIRST_ONLY, EITHER } Combine;
 bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e);
 /* What is in `a`, strings as JSON, and has from lo to hi code points; hi UINT32_MAX = any number. */
 bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effort *e);
+/* Fills is_inside, least and most, unless some count between is missing; `string` as lexeme_of_string made it. */
+bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e);
+/* Can a text from this state have from lo to hi characters? */
+static inline bool lexeme_can_have(const Lexeme *l, uint32_t state, uint32_t lo, uint32_t hi)
+{
+	return l->least[state] <= hi && l->most[state] >= lo;
+}
 /* Is all of the text of the language? */
 bool lexeme_has(const Lexeme *l, const void *text, size_t n);
 

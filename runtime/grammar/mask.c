@@ -5,7 +5,7 @@
  * that end the lexeme and go on after it: they are walked with what follows, from the places of the tree where the
  * lexeme ends. Items that are plain texts allow few bytes, so for them the tree itself is walked.
  */
-#include "runtime/grammar/match.h"
+#include "runtime/grammar/unique.h"
 #include "runtime/grammar/vocab.h"
 
 #include <stdlib.h>
@@ -18,6 +18,7 @@ struct GrammarText {
 	const GrammarVocab *v;
 	int32_t *ends; int n_ends;
 	Match m;
+	Unique unique;           /* where the grammar has items that must differ */
 	uint32_t state;
 	bool has_begun;
 	AtomMask scratch;        /* when no more are kept */
@@ -36,7 +37,7 @@ typedef struct Exits { AtomMask *m; uint32_t cap; Effort effort; } Exits;
 
 static bool add_exit(Exits *x, const GrammarVocab *v, uint32_t place)
 {
-	if (v->end[place] == place + 1)
+	if (vocab_end(v, place) == place + 1)
 		return true; /* no bytes follow */
 	if (!GROW(&x->effort, x->m->exits, x->cap, x->m->n_exits + 1))
 		return false;
@@ -73,22 +74,22 @@ static bool fill_character(AtomMask *m, const GrammarVocab *v, uint32_t state, u
 		while (depth > 0 && i >= levels[depth].end)
 			depth--;
 		const Level from = levels[depth];
-		const uint32_t to = lexeme_step(&v->string, from.state, v->byte[i]);
-		const bool begins = from.state == STRING_START && v->byte[i] != '"';
+		const uint32_t to = lexeme_step(&v->string, from.state, vocab_byte(v, i));
+		const bool begins = from.state == STRING_START && vocab_byte(v, i) != '"';
 		chars = from.other + begins;
 		if (to == 0 || chars > hi || (v->string.ends[to] && chars < lo)) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (v->string.ends[to]) {
 			if (!add_exit(&x, v, i))
 				return false;
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, chars};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, chars};
 		i++;
 	}
 	return true;
@@ -102,20 +103,51 @@ static bool fill_lexeme(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uin
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
 		if (to == 0) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (l->accepts[to] && !add_exit(&x, v, i))
 			return false;
 		if (l->ends[to]) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, 0};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, 0};
+		i++;
+	}
+	return true;
+}
+
+/* A lexeme with lo to hi characters to come. */
+static bool fill_counted(AtomMask *m, const GrammarVocab *v, const Lexeme *l, const Item *item, Level *levels)
+{
+	Exits x = {.m = m};
+	uint32_t depth = 0;
+	levels[0] = (Level){v->n, item->b, 0};
+	for (uint32_t i = 0; i < v->n;) {
+		while (i >= levels[depth].end)
+			depth--;
+		const Level from = levels[depth];
+		const uint32_t to = lexeme_step(l, from.state, vocab_byte(v, i));
+		const uint32_t chars = from.other + (!l->is_inside[from.state] && vocab_byte(v, i) != '"');
+		const uint32_t lo = item->c > chars ? item->c - chars : 0, hi = item->d == ENDLESS ? ENDLESS : item->d - chars;
+		if (to == 0 || chars > item->d || !lexeme_can_have(l, to, lo, hi)) {
+			i = vocab_end(v, i);
+			continue;
+		}
+		vocab_set(v, m->words, i);
+		if (l->accepts[to] && lo == 0 && !add_exit(&x, v, i))
+			return false;
+		if (l->ends[to]) {
+			i = vocab_end(v, i);
+			continue;
+		}
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, chars};
 		i++;
 	}
 	return true;
@@ -148,25 +180,25 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
-		const uint32_t other = lexeme_step(&v->string, levels[depth].other, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
+		const uint32_t other = lexeme_step(&v->string, levels[depth].other, vocab_byte(v, i));
 		if (to && l->like[to] == other) {
-			if (!add_closing(&x, v, i, v->end[i]))
+			if (!add_closing(&x, v, i, vocab_end(v, i)))
 				return false;
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		if (to == 0) {
-			for (uint32_t k = i; other && k < v->end[i]; k++)
+			for (uint32_t k = i; other && k < vocab_end(v, i); k++)
 				vocab_clear(v, m->words, k);
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, m->words, i);
 		if (l->accepts[to] && !add_exit(&x, v, i))
 			return false;
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, other};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, other};
 		i++;
 	}
 	return true;
@@ -183,10 +215,10 @@ static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const 
 	for (uint32_t i = 0; i < v->n;) {
 		while (i >= levels[depth].end)
 			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, v->byte[i]);
-		const uint32_t other = lexeme_step(l, levels[depth].other, v->byte[i]);
+		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
+		const uint32_t other = lexeme_step(l, levels[depth].other, vocab_byte(v, i));
 		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
-		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? v->end[i] : i); exit++)
+		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? vocab_end(v, i) : i); exit++)
 			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
 				return false;
 		if (!is_near && to)
@@ -194,13 +226,13 @@ static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const 
 		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
 			return false;
 		if (is_near || to == 0 || l->ends[to]) {
-			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < v->end[i]; k++)
+			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < vocab_end(v, i); k++)
 				vocab_clear(v, m->words, k);
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
-		if (v->end[i] > i + 1)
-			levels[++depth] = (Level){v->end[i], to, other};
+		if (vocab_end(v, i) > i + 1)
+			levels[++depth] = (Level){vocab_end(v, i), to, other};
 		i++;
 	}
 	return true;
@@ -217,21 +249,25 @@ static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t stat
 	return n > 96;
 }
 
-static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item, uint32_t lo, uint32_t hi)
+static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item)
 {
 	const GrammarVocab *v = t->v;
-	if (item->kind == NODE_STRING && item->a == STRING_START)
-		return fill_string(m, v, lo, hi);
-	const Lexeme *l = item->kind == NODE_LEXEME ? &t->g->lexemes[item->a] : NULL;
+	if (item->kind == NODE_STRING && item->b == STRING_START)
+		return fill_string(m, v, item->c, item->d);
+	const Lexeme *l = item->kind == NODE_STRING ? NULL : &t->g->lexemes[item->a];
+	if (l && item->kind == NODE_COUNTED && (item->c > 0 || item->d != ENDLESS)) {
+		memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
+		return fill_counted(m, v, l, item, t->levels);
+	}
 	if (l && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, t->levels);
 	if (l && t->last.mask && t->last.lexeme == item->a && lexeme_is_near(l, item->b, t->last.state, 2))
 		return fill_near(m, v, item->b, &t->last, l, t->levels);
 	memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
-	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->a, lo, hi, t->levels);
+	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->b, item->c, item->d, t->levels);
 }
 
-static AtomMask *find_atom(const AtomTable *t, const uint32_t key[4], uint32_t slot)
+static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t slot)
 {
 	AtomMask *m = t->slots[slot];
 	while (m && memcmp(m->key, key, sizeof m->key) != 0)
@@ -240,15 +276,17 @@ static AtomMask *find_atom(const AtomTable *t, const uint32_t key[4], uint32_t s
 }
 
 /* The mask of an item's lexeme; NULL: no memory. */
-static const AtomMask *atom_mask(GrammarText *t, const Item *item)
+static const AtomMask *atom_mask(GrammarText *t, const Item *of)
 {
 	const GrammarVocab *v = t->v;
-	const bool is_string = item->kind == NODE_STRING;
-	/* counts beyond what a token can have make no difference */
-	const uint32_t most = v->depth + 1;
-	const uint32_t lo = item->b < most ? item->b : most, hi = item->c < most ? item->c : ENDLESS;
-	const uint32_t key[4] = {
-		is_string ? lo : ENDLESS, is_string ? hi : item->a, is_string ? item->a : item->b, is_string};
+	const bool is_string = of->kind == NODE_STRING;
+	Item item[1] = {*of};
+	if (item->kind != NODE_LEXEME) { /* counts beyond what a token can have make no difference */
+		const uint32_t most = v->depth + 1 + (is_string ? 0 : t->g->lexemes[of->a].span);
+		item->c = of->c < most ? of->c : most;
+		item->d = of->d < most ? of->d : ENDLESS;
+	}
+	const uint32_t key[5] = {item->kind, item->a, item->b, item->c, item->d};
 	AtomTable *table = is_string ? (AtomTable *)&v->atoms : (AtomTable *)&t->g->atoms;
 	const uint32_t slot = tok_hash_string(key, sizeof key) & (ATOM_SLOTS - 1);
 	pthread_mutex_lock(&table->lock);
@@ -267,7 +305,7 @@ static const AtomMask *atom_mask(GrammarText *t, const Item *item)
 		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
 	if (m)
 		m->n_exits = 0;
-	const bool ok = m && m->words && fill_atom(t, m, item, lo, hi);
+	const bool ok = m && m->words && fill_atom(t, m, item);
 	if (is_full)
 		return ok ? m : NULL;
 	if (!ok) {
@@ -278,7 +316,7 @@ static const AtomMask *atom_mask(GrammarText *t, const Item *item)
 		free(m);
 		return NULL;
 	}
-	memcpy(m->key, key, sizeof key);
+	memcpy(m->key, key, sizeof m->key);
 	pthread_mutex_lock(&table->lock);
 	AtomMask *other = find_atom(table, key, slot); /* another thread may have been faster */
 	if (!other) {
@@ -307,15 +345,15 @@ static void walk(GrammarText *t, uint32_t state, uint32_t i, uint32_t end, uint3
 	while (i < end) {
 		while (depth > 0 && i >= t->until[depth])
 			depth--;
-		const uint32_t to = match_step(&t->m, t->way[depth], v->byte[i]);
+		const uint32_t to = match_step(&t->m, t->way[depth], vocab_byte(v, i));
 		if (to == 0) {
-			i = v->end[i];
+			i = vocab_end(v, i);
 			continue;
 		}
 		vocab_set(v, words, i);
-		if (v->end[i] > i + 1) {
+		if (vocab_end(v, i) > i + 1) {
 			t->way[++depth] = to;
-			t->until[depth] = v->end[i];
+			t->until[depth] = vocab_end(v, i);
 		}
 		i++;
 	}
@@ -330,13 +368,13 @@ static void walk_all(GrammarText *t, uint32_t state, uint32_t *words)
 		for (uint64_t left = bytes[w]; left; left &= left - 1) {
 			const uint32_t place = t->v->first[w * 64 + __builtin_ctzll(left)];
 			if (place < t->v->n)
-				walk(t, state, place, t->v->end[place], words);
+				walk(t, state, place, vocab_end(t->v, place), words);
 		}
 }
 
 static bool is_same_atom(const Item *a, const Item *b)
 {
-	return a->kind == b->kind && a->a == b->a && a->b == b->b && a->c == b->c;
+	return a->kind == b->kind && a->a == b->a && a->b == b->b && a->c == b->c && a->d == b->d;
 }
 
 /* Items [n] of one state of a lexeme, with different stacks. */
@@ -353,7 +391,7 @@ static bool add_atom(GrammarText *t, const Item *items, uint32_t n, uint32_t *wo
 		return true;
 	const uint32_t after = match_after(&t->m, items, n);
 	for (uint32_t i = 0; after && i < m->n_exits; i++)
-		walk(t, after, m->exits[i] + 1, t->v->end[m->exits[i]], words);
+		walk(t, after, m->exits[i] + 1, vocab_end(t->v, m->exits[i]), words);
 	return !t->m.effort.why;
 }
 
@@ -384,11 +422,66 @@ static bool make_mask(GrammarText *t, uint32_t *words)
 	return ok && !t->m.effort.why;
 }
 
+static bool hide_first(const GrammarText *t, uint32_t *words)
+{
+	for (int i = 0; i < t->v->n_words && !t->has_begun; i++)
+		words[i] &= ~t->v->not_first[i];
+	return true;
+}
+
+/* Items that must differ ------------------------------------------------------------ */
+
+static bool has_place(const uint32_t *places, uint32_t n, uint32_t from, uint32_t until)
+{
+	uint32_t low = 0, high = n;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		if (places[mid] < from)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < n && places[low] < until;
+}
+
+/* May a token within [from, until) end an item and begin another? */
+static bool may_separate(const GrammarText *t, uint32_t from, uint32_t until)
+{
+	const GrammarVocab *v = t->v;
+	return t->unique.in_string ? has_place(v->quoted_commas, v->n_quoted_commas, from, until)
+		: has_place(v->commas, v->n_commas, from, until);
+}
+
+/* Clears the tokens at [from, until), reached from `state`, after which an item is one that was before, or can only
+ * become one. `is_less`: fewer texts follow than the mask was made for. */
+static bool clear_repeated(GrammarText *t, uint32_t state, uint32_t from, uint32_t until, bool is_less, uint32_t *words)
+{
+	const GrammarVocab *v = t->v;
+	for (uint32_t i = from, next; i < until && !t->m.effort.why; i = next) {
+		Undo undo;
+		next = vocab_end(v, i);
+		const uint32_t to = unique_step(&t->unique, &t->m, state, vocab_byte(v, i), &undo);
+		const bool may = to && unique_may_repeat(&t->unique), goes_on = to && unique_goes_on(&t->unique, &t->m, to);
+		const bool less = is_less || (may && !t->unique.in_string);
+		if (!goes_on)
+			for (uint32_t k = i; k < next; k++)
+				vocab_clear(v, words, k);
+		else if (next > i + 1 && (less || may || may_separate(t, i + 1, next)))
+			clear_repeated(t, to, i + 1, next, less, words);
+		if (to)
+			unique_undo(&t->unique, &undo);
+	}
+	return !t->m.effort.why;
+}
+
 bool grammar_text_mask(GrammarText *t, uint32_t *words)
 {
 	const int slot = (int)(t->state % KEPT);
 	const size_t bytes = sizeof *words * (size_t)t->v->n_words;
 	bool forgot;
+	if (t->g->has_fresh)
+		return match_forget(&t->m, &t->state, &forgot) && make_mask(t, words) &&
+			clear_repeated(t, t->state, 0, t->v->n, false, words) && hide_first(t, words);
 	if (t->state && t->kept[slot].state == t->state) {
 		memcpy(words, t->kept[slot].words, bytes);
 		return true;
@@ -397,11 +490,8 @@ bool grammar_text_mask(GrammarText *t, uint32_t *words)
 		return false;
 	for (int i = 0; forgot && i < KEPT; i++)
 		t->kept[i].state = 0;
-	if (!t->has_begun) { /* asked for once */
-		for (int i = 0; i < t->v->n_words; i++)
-			words[i] &= ~t->v->not_first[i];
-		return true;
-	}
+	if (!t->has_begun) /* asked for once */
+		return hide_first(t, words);
 	const int to = (int)(t->state % KEPT);
 	if (!t->kept[to].words)
 		t->kept[to].words = malloc(bytes);
@@ -440,6 +530,7 @@ void grammar_text_close(GrammarText *t)
 	if (!t)
 		return;
 	match_close(&t->m);
+	unique_close(&t->unique);
 	for (int i = 0; i < KEPT; i++)
 		free(t->kept[i].words);
 	free(t->scratch.words);
@@ -451,8 +542,29 @@ void grammar_text_close(GrammarText *t)
 	free(t);
 }
 
+/* All bytes or none. */
+static bool push_unique(GrammarText *t, const uint8_t *bytes, size_t n)
+{
+	Undo *undo = malloc(sizeof *undo * (n + 1));
+	uint32_t s = undo ? t->state : 0;
+	size_t k = 0;
+	for (; k < n && s; k += s != 0)
+		if (!(s = unique_step(&t->unique, &t->m, s, bytes[k], &undo[k])))
+			break;
+	if (s && !unique_goes_on(&t->unique, &t->m, s))
+		s = 0;
+	while (!s && k > 0)
+		unique_undo(&t->unique, &undo[--k]);
+	free(undo);
+	t->state = s ? s : t->state;
+	t->has_begun |= s != 0;
+	return s != 0;
+}
+
 bool grammar_text_push_bytes(GrammarText *t, const void *bytes, size_t n)
 {
+	if (t->g->has_fresh)
+		return push_unique(t, bytes, n);
 	uint32_t s = t->state;
 	for (size_t i = 0; i < n && s; i++)
 		s = match_step(&t->m, s, ((const uint8_t *)bytes)[i]);

@@ -121,12 +121,14 @@ static bool do_work(Match *m, const Cont *w)
 	switch ((NodeKind)o->kind) {
 	case NODE_NONE: return true;
 	case NODE_EMPTY: return go_on(m, w->next);
-	case NODE_TEXT: return add_item(m, (Item){NODE_TEXT, o->a, o->b, 0, w->next});
+	case NODE_FRESH: return m->repeats || ((m->fresh_item = true) && go_on(m, w->next));
+	case NODE_TEXT: return add_item(m, (Item){NODE_TEXT, o->a, o->b, 0, 0, w->next});
 	case NODE_LEXEME:
 		if (g->lexemes[o->a].accepts[1] && !go_on(m, w->next))
 			return false;
-		return g->lexemes[o->a].ends[1] || add_item(m, (Item){NODE_LEXEME, o->a, 1, 0, w->next});
-	case NODE_STRING: return add_item(m, (Item){NODE_STRING, STRING_START, o->a, o->b, w->next});
+		return g->lexemes[o->a].ends[1] || add_item(m, (Item){NODE_LEXEME, o->a, 1, 0, 0, w->next});
+	case NODE_STRING: return add_item(m, (Item){NODE_STRING, 0, STRING_START, o->a, o->b, w->next});
+	case NODE_COUNTED: return add_item(m, (Item){NODE_COUNTED, o->a, 1, o->b, o->c, w->next});
 	case NODE_LIST:
 		if (o->b == 0)
 			return go_on(m, w->next);
@@ -150,7 +152,7 @@ static bool do_work(Match *m, const Cont *w)
 static void begin_state(Match *m)
 {
 	m->n_fresh = m->n_work = m->n_seen = 0;
-	m->fresh_whole = false;
+	m->fresh_whole = m->fresh_item = false;
 }
 
 static int by_item(const void *a, const void *b) { return memcmp(a, b, sizeof(Item)); }
@@ -158,16 +160,16 @@ static int by_item(const void *a, const void *b) { return memcmp(a, b, sizeof(It
 static void add_bytes(const Match *m, const Item *t, uint64_t bytes[4])
 {
 	const uint8_t byte = t->kind == NODE_TEXT ? (uint8_t)m->g->bytes[t->a] : 0;
-	const Lexeme *l = t->kind == NODE_LEXEME ? &m->g->lexemes[t->a] : &m->g->string;
+	const Lexeme *l = t->kind == NODE_STRING ? &m->g->string : &m->g->lexemes[t->a];
 	if (t->kind == NODE_TEXT) {
 		bytes[byte / 64] |= (uint64_t)1 << byte % 64;
 		return;
 	}
-	const uint32_t at = t->kind == NODE_LEXEME ? t->b : t->a;
+	const uint32_t at = t->b;
 	const bool is_between = t->kind == NODE_STRING && at == STRING_START;
 	for (int i = 0; i < 4; i++)
-		bytes[i] |= is_between && t->c == 0 ? 0 : l->bytes[at][i] & ~(is_between && !i ? (uint64_t)1 << '"' : 0);
-	if (is_between && t->b == 0)
+		bytes[i] |= is_between && t->d == 0 ? 0 : l->bytes[at][i] & ~(is_between && !i ? (uint64_t)1 << '"' : 0);
+	if (is_between && t->c == 0)
 		bytes[0] |= (uint64_t)1 << '"';
 }
 
@@ -207,11 +209,11 @@ static uint32_t end_state(Match *m)
 	for (uint32_t i = 0; i < m->n_fresh; i++)
 		if (n == 0 || memcmp(&m->fresh[n - 1], &m->fresh[i], sizeof(Item)) != 0)
 			m->fresh[n++] = m->fresh[i];
-	const uint32_t hash = hash_words(m->fresh, n * sizeof(Item)) + m->fresh_whole;
+	const uint32_t hash = hash_words(m->fresh, n * sizeof(Item)) + m->fresh_whole + 2 * m->fresh_item;
 	uint32_t at = hash & (m->state_slots - 1);
 	for (; m->state_table[at]; at = (at + 1) & (m->state_slots - 1)) {
 		const State *s = &m->states[m->state_table[at]];
-		if (s->hash == hash && s->n == n && s->is_whole == m->fresh_whole &&
+		if (s->hash == hash && s->n == n && s->is_whole == m->fresh_whole && s->ends_item == m->fresh_item &&
 			(n == 0 || memcmp(m->items + s->first, m->fresh, n * sizeof(Item)) == 0))
 			return m->state_table[at];
 	}
@@ -219,7 +221,8 @@ static uint32_t end_state(Match *m)
 		!GROW(&m->effort, m->items, m->items_cap, m->n_items + n + 1))
 		return 0;
 	State *s = &m->states[m->n_states];
-	*s = (State){.first = m->n_items, .n = n, .hash = hash, .is_whole = m->fresh_whole};
+	*s = (State){.first = m->n_items, .n = n, .hash = hash, .is_whole = m->fresh_whole,
+		.ends_item = m->fresh_item};
 	for (uint32_t i = 0; i < n; i++) {
 		m->items[m->n_items++] = m->fresh[i];
 		add_bytes(m, &m->fresh[i], s->bytes);
@@ -230,19 +233,38 @@ static uint32_t end_state(Match *m)
 
 static bool step_string(Match *m, Item t, uint8_t byte)
 {
-	const uint32_t to = lexeme_step(&m->g->string, t.a, byte);
+	const uint32_t to = lexeme_step(&m->g->string, t.b, byte);
 	if (to == 0)
 		return true;
-	if (t.a == STRING_START && byte == '"')
-		return t.b > 0 || go_on(m, t.cont);
-	if (t.a == STRING_START) {
-		if (t.c == 0)
+	if (t.b == STRING_START && byte == '"')
+		return t.c > 0 || go_on(m, t.cont);
+	if (t.b == STRING_START) {
+		if (t.d == 0)
 			return true;
-		t.b = one_less(t.b);
 		t.c = one_less(t.c);
+		t.d = one_less(t.d);
 	}
-	t.a = to;
+	t.b = to;
 	return add_item(m, t);
+}
+
+static bool step_counted(Match *m, Item t, uint8_t byte)
+{
+	const Lexeme *l = &m->g->lexemes[t.a];
+	const uint32_t to = lexeme_step(l, t.b, byte);
+	const bool begins = !l->is_inside[t.b] && byte != '"';
+	if (to == 0 || (begins && t.d == 0))
+		return true;
+	if (begins) {
+		t.c = one_less(t.c);
+		t.d = one_less(t.d);
+	}
+	t.b = to;
+	if (!lexeme_can_have(l, to, t.c, t.d))
+		return true;
+	if (l->accepts[to] && t.c == 0 && !go_on(m, t.cont))
+		return false;
+	return l->ends[to] || add_item(m, t);
 }
 
 static bool step_item(Match *m, Item t, uint8_t byte)
@@ -250,6 +272,8 @@ static bool step_item(Match *m, Item t, uint8_t byte)
 	const Grammar *g = m->g;
 	if (t.kind == NODE_STRING)
 		return step_string(m, t, byte);
+	if (t.kind == NODE_COUNTED)
+		return step_counted(m, t, byte);
 	if (t.kind == NODE_TEXT) {
 		if ((uint8_t)g->bytes[t.a] != byte)
 			return true;
@@ -291,7 +315,7 @@ uint32_t match_step(Match *m, uint32_t state, uint8_t byte)
 	const State *s = &m->states[state];
 	if (!(s->bytes[byte / 64] >> byte % 64 & 1))
 		return 0;
-	const uint64_t key = ((uint64_t)state << 8 | byte) + 1;
+	const uint64_t key = (((uint64_t)state << 8 | byte) << 1 | m->repeats) + 1;
 	if (!enlarge_steps(m))
 		return 0;
 	uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & (m->steps_slots - 1);
@@ -393,6 +417,7 @@ bool match_forget(Match *m, uint32_t *state, bool *forgot)
 		add_item(&other, t);
 	}
 	other.fresh_whole = s->is_whole;
+	other.fresh_item = s->ends_item;
 	*state = end_state(&other);
 	match_close(m);
 	*m = other;

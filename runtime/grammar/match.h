@@ -7,8 +7,9 @@
 typedef struct Item { /* the state of a lexeme, and what follows it */
 	uint32_t kind;    /* NODE_TEXT: a = byte that is next, b = how many are left
 					   * NODE_LEXEME: a = lexeme, b = its state
-					   * NODE_STRING: a = state of the lexeme, b, c = least and most characters to come */
-	uint32_t a, b, c;
+					   * NODE_COUNTED: the same, and c, d = least and most characters to come
+					   * NODE_STRING: b = state of the lexeme, c, d = the same */
+	uint32_t a, b, c, d;
 	uint32_t cont;
 } Item;
 
@@ -19,10 +20,11 @@ typedef struct Cont { /* `node`, of a repetition with what is left of its counts
 typedef struct State {
 	uint32_t first, n, hash; /* items, ascending and each once */
 	bool is_whole;           /* the text may end */
+	bool ends_item;          /* an item of a list that repeats none may have ended */
 	uint64_t bytes[4];       /* that may come next */
 } State;
 
-typedef struct Step { uint64_t key; uint32_t to; } Step; /* key: state << 8 | byte, + 1; 0 = empty */
+typedef struct Step { uint64_t key; uint32_t to; } Step; /* key: (state << 8 | byte) << 1 | repeats, + 1; 0 = empty */
 
 /* All states met so far. State 0 is dead. */
 typedef struct Match {
@@ -34,9 +36,10 @@ typedef struct Match {
 	State *states; uint32_t n_states, states_cap;
 	uint32_t *state_table, state_slots;
 	Step *steps; uint32_t n_steps, steps_slots;
+	bool repeats;       /* the next step would end an item that is equal to one before (unique.c) */
 	/* of the state in the making */
 	Item *fresh; uint32_t n_fresh, fresh_cap;
-	bool fresh_whole;
+	bool fresh_whole, fresh_item;
 	Cont *work; uint32_t n_work, work_cap;
 	Cont *seen; uint32_t n_seen, seen_cap;
 } Match;

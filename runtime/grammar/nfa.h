@@ -9,6 +9,7 @@ typedef enum NfaKind {
 	NFA_SPLIT,  /* next or other */
 	NFA_PASS,   /* next */
 	NFA_START,  /* next, if nothing was read */
+	NFA_LATER,  /* next, if something was */
 	NFA_END,    /* next, if nothing is read after this but the closing quote */
 	NFA_ACCEPT,
 } NfaKind;
@@ -35,7 +36,7 @@ uint32_t nfa_text(Nfa *a, const void *text, size_t n, uint32_t next);
 /* A code point from lo to hi, in UTF-8; or else `others`. */
 uint32_t nfa_points(Nfa *a, uint32_t lo, uint32_t hi, uint32_t next, uint32_t others);
 
-/* The deterministic automaton that begins at `start`. */
-bool nfa_lexeme(const Nfa *a, uint32_t start, Lexeme *l, Effort *e);
+/* The deterministic automaton that begins at `start`, where nothing was read before, or something. */
+bool nfa_lexeme(const Nfa *a, uint32_t start, bool at_start, Lexeme *l, Effort *e);
 
 #endif

@@ -81,6 +81,12 @@ uint32_t node_lexeme(Grammar *g, Lexeme *l)
 	return node_add(g, (Node){.kind = NODE_LEXEME, .a = g->n_lexemes++});
 }
 
+uint32_t node_counted(Grammar *g, Lexeme *l, uint32_t lo, uint32_t hi)
+{
+	const uint32_t node = node_lexeme(g, l);
+	return node == NONE ? NONE : node_add(g, (Node){NODE_COUNTED, g->nodes[node].a, lo, hi});
+}
+
 uint32_t node_all(Grammar *g, NodeKind kind, const uint32_t *children, uint32_t n)
 {
 	const uint32_t first = g->n_children;
@@ -109,8 +115,9 @@ static bool matches(const Grammar *g, const Node *o, const bool *known)
 	uint32_t n = 0;
 	switch ((NodeKind)o->kind) {
 	case NODE_NONE: return false;
-	case NODE_EMPTY: case NODE_TEXT: case NODE_LEXEME: return true;
+	case NODE_EMPTY: case NODE_FRESH: case NODE_TEXT: case NODE_LEXEME: return true;
 	case NODE_STRING: return o->a <= o->b;
+	case NODE_COUNTED: return o->b <= o->c && lexeme_can_have(&g->lexemes[o->a], 1, o->b, o->c);
 	case NODE_REPEAT: return o->b <= o->c && (o->b == 0 || known[o->a]);
 	case NODE_RULE: return known[o->a];
 	case NODE_LIST: case NODE_EITHER:

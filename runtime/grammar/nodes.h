@@ -13,9 +13,11 @@ typedef enum NodeKind {
 	NODE_TEXT,   /* bytes [a, a + b) of the grammar's, b > 0 */
 	NODE_LEXEME, /* lexemes[a] */
 	NODE_STRING, /* a JSON string after its first quote, of a to b characters; UINT32_MAX = any number */
+	NODE_COUNTED, /* lexemes[a], which counts: with b to c characters */
 	NODE_LIST,   /* children [a, a + b), one after the other */
 	NODE_EITHER, /* one of children [a, a + b) */
 	NODE_REPEAT, /* node a, from b to c times; UINT32_MAX = any number */
+	NODE_FRESH,  /* the empty text, where an item of a list ends that is none of those before */
 	NODE_RULE,   /* node a, which may be set later and may lead back here */
 } NodeKind;
 
@@ -24,7 +26,7 @@ typedef struct Node { uint8_t kind; uint32_t a, b, c; } Node;
 /* Which tokens a lexeme's state takes (mask.c). */
 typedef struct AtomMask {
 	struct AtomMask *next;
-	uint32_t key[4]; /* of a string: least and most characters, state, 1; else ENDLESS, lexeme, state, 0 */
+	uint32_t key[5]; /* kind, lexeme, state, least and most characters */
 	uint32_t *words; /* the lexeme goes on, or ends with the token */
 	uint32_t *exits; uint32_t n_exits; /* places of the tree where it may end and bytes follow */
 } AtomMask;
@@ -44,17 +46,19 @@ struct Grammar {
 	Lexeme *lexemes; uint32_t n_lexemes, lexemes_cap;
 	Lexeme string;     /* of NODE_STRING */
 	uint32_t root;
+	bool has_fresh;    /* has NODE_FRESH */
 	Effort effort;     /* while it is compiled */
 	AtomTable atoms;   /* of its lexemes; those of strings are the vocabulary's */
 };
 
-enum { NONE = 0, EMPTY = 1, ENDLESS = UINT32_MAX };
+enum { NONE = 0, EMPTY = 1 };
 
 Grammar *nodes_open(void);
 /* Each gives the number of a new node, NONE after a failure, which stays in effort. */
 uint32_t node_add(Grammar *g, Node node);
 uint32_t node_text(Grammar *g, const char *text, size_t n);
 uint32_t node_lexeme(Grammar *g, Lexeme *l); /* takes it over */
+uint32_t node_counted(Grammar *g, Lexeme *l, uint32_t lo, uint32_t hi); /* takes it over; lexeme_count was done */
 uint32_t node_all(Grammar *g, NodeKind kind, const uint32_t *children, uint32_t n); /* LIST or EITHER */
 uint32_t node_repeat(Grammar *g, uint32_t node, uint32_t lo, uint32_t hi);
 uint32_t node_rule(Grammar *g); /* matches nothing until its `a` is set */

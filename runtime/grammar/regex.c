@@ -1,7 +1,8 @@
 /* regex.c - regular expressions in the syntax of ECMAScript, parsed to a tree and from there to an automaton.
  *
  * Classes \d, \w and \s are ECMAScript's; '.' is any character but line ends. What needs memory of the text or a look
- * at what is around a place is refused: back references, (?=...), (?<=...), \b; and \p{...}, whose tables are large.
+ * at what is before a place is refused: back references, (?<=...), \b; and \p{...}, whose tables are large. What looks
+ * ahead becomes the automaton of the rest together with that of what is looked for, or without it.
  */
 #include "runtime/grammar/nfa.h"
 
@@ -10,7 +11,10 @@
 
 typedef struct Range { uint32_t lo, hi; } Range;
 
-typedef enum TreeKind { TREE_SET, TREE_LIST, TREE_EITHER, TREE_REPEAT, TREE_START, TREE_END } TreeKind;
+typedef enum TreeKind {
+	TREE_SET, TREE_LIST, TREE_EITHER, TREE_REPEAT, TREE_START, TREE_END,
+	TREE_AHEAD, TREE_NOT_AHEAD, /* (?=child) and (?!child) */
+} TreeKind;
 
 typedef struct TreeNode {
 	TreeKind kind;
@@ -243,31 +247,39 @@ static uint32_t parse_set(Parser *p) /* after '[' */
 
 static uint32_t parse_either(Parser *p);
 
-static bool open_group(Parser *p)
+/* After '('; *kind: of what looks ahead, else LIST. */
+static bool open_group(Parser *p, TreeKind *kind)
 {
-	if (!take(p, '?'))
+	*kind = TREE_LIST;
+	if (!take(p, '?') || take(p, ':'))
 		return true;
-	if (take(p, ':'))
+	if (peek(p) == '=' || peek(p) == '!') {
+		*kind = peek(p) == '=' ? TREE_AHEAD : TREE_NOT_AHEAD;
+		p->at++;
 		return true;
+	}
 	take(p, 'P');
 	if (peek(p) == '<' && p->at + 1 < p->n && p->text[p->at + 1] != '=' && p->text[p->at + 1] != '!') {
 		while (peek(p) >= 0 && peek(p) != '>')
 			p->at++;
 		return take(p, '>') || refuse(p, "'>' is missing");
 	}
-	return refuse(p, "looking ahead or back, and flags, are not supported");
+	return refuse(p, "looking back, and flags, are not supported");
 }
 
 static uint32_t parse_atom(Parser *p)
 {
 	const uint32_t first = p->n_ranges;
 	uint32_t point, node;
+	TreeKind kind;
 	if (take(p, '(')) {
 		if (++p->depth > GRAMMAR_MAX_DEPTH)
 			return refuse(p, "groups are too deep");
-		if (!open_group(p) || !(node = parse_either(p)))
+		if (!open_group(p, &kind) || !(node = parse_either(p)))
 			return 0;
 		p->depth--;
+		if (kind != TREE_LIST)
+			node = add_node(p, (TreeNode){.kind = kind, .child = node});
 		return take(p, ')') ? node : refuse(p, "')' is missing");
 	}
 	if (take(p, '['))
@@ -384,7 +396,7 @@ static uint32_t parse_either(Parser *p)
 
 /* To the automaton ------------------------------------------------------------ */
 
-typedef struct Builder { const Parser *tree; Nfa a; Writing writing; } Builder;
+typedef struct Builder { const Parser *tree; Nfa a; Writing writing; int loops; /* that lead back */ } Builder;
 
 /* How JSON writes a character that it does not write as it is; 0 bytes for others. */
 static int escape_of(uint32_t point, char *s)
@@ -418,7 +430,9 @@ static uint32_t build_repeat(Builder *b, const TreeNode *t, uint32_t next)
 	uint32_t at = next;
 	if (t->hi == UINT32_MAX) {
 		at = nfa_add(&b->a, (NfaNode){.kind = NFA_SPLIT, .other = next});
+		b->loops++;
 		const uint32_t body = build(b, t->child, at);
+		b->loops--;
 		if (!b->a.effort->why)
 			b->a.nodes[at].next = body;
 	}
@@ -444,6 +458,79 @@ static uint32_t build_list(Builder *b, const TreeNode *t, uint32_t next)
 	return next;
 }
 
+static uint32_t build_any(Builder *b, uint32_t next)
+{
+	const uint32_t at = nfa_add(&b->a, (NfaNode){.kind = NFA_SPLIT, .other = next});
+	const uint32_t body = build_range(b, (Range){0, MOST_POINT}, at, NFA_NOTHING);
+	if (!b->a.effort->why)
+		b->a.nodes[at].next = body;
+	return at;
+}
+
+/* After the text. */
+static uint32_t build_end(Builder *b)
+{
+	const uint32_t at = nfa_add(&b->a, (NfaNode){.kind = NFA_ACCEPT});
+	if (b->writing != AS_JSON_STRING)
+		return at;
+	return nfa_add(&b->a, (NfaNode){.kind = NFA_BYTES, .lo = '"', .hi = '"', .is_close = true, .next = at});
+}
+
+/* The nodes of an automaton, by its start. */
+static uint32_t build_lexeme(Builder *b, const Lexeme *l)
+{
+	const uint32_t first = b->a.n, accept = l->n_states > 1 ? nfa_add(&b->a, (NfaNode){.kind = NFA_ACCEPT}) : 0;
+	for (uint32_t s = 1; s < l->n_states; s++)
+		nfa_add(&b->a, (NfaNode){.kind = NFA_PASS}); /* first + s */
+	for (uint32_t s = 1; s < l->n_states && !b->a.effort->why; s++) {
+		uint32_t all = l->accepts[s] ? accept : NFA_NOTHING;
+		for (uint32_t lo = 0, hi; lo < 256 && !b->a.effort->why; lo = hi) {
+			const uint32_t to = lexeme_step(l, s, (uint8_t)lo);
+			for (hi = lo + 1; hi < 256 && lexeme_step(l, s, (uint8_t)hi) == to && hi != '"' && lo != '"';)
+				hi++;
+			const bool is_close = lo == '"' && b->writing == AS_JSON_STRING;
+			if (to)
+				all = nfa_either(&b->a, all, nfa_add(&b->a, (NfaNode){.kind = NFA_BYTES, .lo = (uint8_t)lo,
+					.hi = (uint8_t)(hi - 1), .is_close = is_close, .next = first + to}));
+		}
+		if (!b->a.effort->why)
+			b->a.nodes[first + s].next = all;
+	}
+	return l->n_states > 1 ? first + 1 : NFA_NOTHING;
+}
+
+/* What follows from `next`, with or without what the child looks for, at the start of the text or later. */
+static uint32_t build_rest(Builder *b, uint32_t next, uint32_t seen, bool is_not, bool at_start)
+{
+	Effort *e = b->a.effort;
+	Lexeme rest = {0}, looked = {0}, both = {0};
+	const bool ok = nfa_lexeme(&b->a, next, at_start, &rest, e) && nfa_lexeme(&b->a, seen, at_start, &looked, e) &&
+		lexeme_combine(&rest, &looked, is_not ? FIRST_ONLY : BOTH, &both, e);
+	const uint32_t at = ok ? build_lexeme(b, &both) : NFA_NOTHING;
+	lexeme_free(&rest);
+	lexeme_free(&looked);
+	lexeme_free(&both);
+	return at;
+}
+
+static uint32_t build_ahead(Builder *b, const TreeNode *t, uint32_t next)
+{
+	if (b->loops)
+		return effort_refuse(b->a.effort, "looking ahead within a repetition is not supported", -1);
+	const uint32_t seen = build(b, t->child, build_any(b, build_end(b)));
+	bool has_start = false;
+	for (uint32_t i = 0; i < b->a.n; i++)
+		has_start |= b->a.nodes[i].kind == NFA_START;
+	const uint32_t later = build_rest(b, next, seen, t->kind == TREE_NOT_AHEAD, false);
+	if (!has_start || b->a.effort->why)
+		return later;
+	const uint32_t first = build_rest(b, next, seen, t->kind == TREE_NOT_AHEAD, true);
+	uint32_t all = later ? nfa_add(&b->a, (NfaNode){.kind = NFA_LATER, .next = later}) : NFA_NOTHING;
+	if (first)
+		all = nfa_either(&b->a, all, nfa_add(&b->a, (NfaNode){.kind = NFA_START, .next = first}));
+	return all;
+}
+
 static uint32_t build(Builder *b, uint32_t node, uint32_t next)
 {
 	const TreeNode *t = &b->tree->nodes[node];
@@ -454,6 +541,7 @@ static uint32_t build(Builder *b, uint32_t node, uint32_t next)
 	case TREE_START: return nfa_add(&b->a, (NfaNode){.kind = NFA_START, .next = next});
 	case TREE_END: return nfa_add(&b->a, (NfaNode){.kind = NFA_END, .next = next});
 	case TREE_REPEAT: return build_repeat(b, t, next);
+	case TREE_AHEAD: case TREE_NOT_AHEAD: return build_ahead(b, t, next);
 	case TREE_LIST: return build_list(b, t, next);
 	case TREE_EITHER:
 		for (uint32_t i = t->child; i && !b->a.effort->why; i = b->tree->nodes[i].sibling)
@@ -467,16 +555,91 @@ static uint32_t build(Builder *b, uint32_t node, uint32_t next)
 	return NFA_NOTHING;
 }
 
-static uint32_t build_any(Builder *b, uint32_t next)
+/* Simplifications ------------------------------------------------------------ */
+
+/* How many characters the node has, always; false: that depends, or it is more than characters. */
+static bool has_fixed_length(const Parser *p, uint32_t node, uint64_t *n)
 {
-	const uint32_t at = nfa_add(&b->a, (NfaNode){.kind = NFA_SPLIT, .other = next});
-	const uint32_t body = build_range(b, (Range){0, MOST_POINT}, at, NFA_NOTHING);
-	if (!b->a.effort->why)
-		b->a.nodes[at].next = body;
-	return at;
+	const TreeNode *t = &p->nodes[node];
+	uint64_t all = 0, one;
+	switch (t->kind) {
+	case TREE_SET: *n = 1; return true;
+	case TREE_REPEAT:
+		*n = has_fixed_length(p, t->child, &one) ? one * t->lo : 0;
+		return t->lo == t->hi && has_fixed_length(p, t->child, &one) && *n < 1 << 20;
+	case TREE_LIST:
+		for (uint32_t i = t->child; i; i = p->nodes[i].sibling, all += one)
+			if (!has_fixed_length(p, i, &one))
+				return false;
+		*n = all;
+		return true;
+	case TREE_EITHER:
+		for (uint32_t i = t->child; i; i = p->nodes[i].sibling)
+			if (!has_fixed_length(p, i, &one) || (i != t->child && one != all))
+				return false;
+			else
+				all = one;
+		*n = all;
+		return true;
+	default: return false;
+	}
 }
 
-bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e)
+/* The list that is all of the expression, in any number of groups; 0 = there is none. */
+static uint32_t only_list(const Parser *p, uint32_t node)
+{
+	while (p->nodes[node].kind == TREE_EITHER && !p->nodes[p->nodes[node].child].sibling) {
+		const uint32_t list = p->nodes[node].child, only = p->nodes[list].child;
+		if (!only || p->nodes[only].sibling || p->nodes[only].kind != TREE_EITHER)
+			return list;
+		node = only;
+	}
+	return 0;
+}
+
+/* ^...X{m,n}...$ with a fixed length of all but X: without m and n, which *lo and *hi become for the whole. */
+static void take_counts_out(Parser *p, uint32_t root, uint32_t *lo, uint32_t *hi)
+{
+	enum { MANY = 48 };
+	const uint32_t list = only_list(p, root);
+	uint32_t long_one = 0, n = 0, last = 0;
+	uint64_t fixed = 0, one;
+	for (uint32_t i = list ? p->nodes[list].child : 0; i; i = p->nodes[i].sibling, n++) {
+		TreeNode *t = &p->nodes[i];
+		last = i;
+		if ((n == 0 && t->kind == TREE_START) || (t->kind == TREE_END && !t->sibling))
+			continue;
+		if (has_fixed_length(p, i, &one))
+			fixed += one;
+		else if (!long_one && t->kind == TREE_REPEAT && has_fixed_length(p, t->child, &one) && one == 1)
+			long_one = i;
+		else
+			return;
+	}
+	TreeNode *t = &p->nodes[long_one];
+	if (!long_one || p->nodes[p->nodes[list].child].kind != TREE_START || p->nodes[last].kind != TREE_END ||
+		(t->hi != UINT32_MAX ? t->hi : t->lo) < MANY || fixed > 1 << 20)
+		return;
+	*lo = (uint32_t)fixed + t->lo;
+	*hi = t->hi == UINT32_MAX ? UINT32_MAX : (uint32_t)fixed + t->hi;
+	t->lo = 0;
+	t->hi = UINT32_MAX;
+}
+
+/* Where anything may be before and after, no more of a repetition at the ends is needed than must be. */
+static void cut_ends(Parser *p, uint32_t root)
+{
+	uint64_t n;
+	for (uint32_t list = p->nodes[root].child; list; list = p->nodes[list].sibling)
+		for (uint32_t i = p->nodes[list].child; i; i = p->nodes[i].sibling) {
+			TreeNode *t = &p->nodes[i];
+			const bool at_end = i == p->nodes[list].child || !t->sibling;
+			if (t->kind == TREE_REPEAT && at_end && has_fixed_length(p, t->child, &n))
+				t->hi = t->lo;
+		}
+}
+
+static bool compile(const char *text, Search search, Writing writing, uint32_t *lo, uint32_t *hi, Lexeme *l, Effort *e)
 {
 	Parser p = {.text = (const unsigned char *)text, .n = strlen(text), .e = e};
 	*l = (Lexeme){0};
@@ -486,14 +649,16 @@ bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l
 		refuse(&p, "')' is without '('");
 	Builder b = {.tree = &p, .a.effort = e, .writing = writing};
 	if (!e->why) {
+		if (lo)
+			take_counts_out(&p, root, lo, hi);
+		if (search == PART)
+			cut_ends(&p, root);
 		nfa_add(&b.a, (NfaNode){.kind = NFA_PASS}); /* NFA_NOTHING */
-		uint32_t at = nfa_add(&b.a, (NfaNode){.kind = NFA_ACCEPT});
-		if (writing == AS_JSON_STRING)
-			at = nfa_add(&b.a, (NfaNode){.kind = NFA_BYTES, .lo = '"', .hi = '"', .is_close = true, .next = at});
+		uint32_t at = build_end(&b);
 		at = search == PART ? build_any(&b, at) : at;
 		at = build(&b, root, at);
 		at = search == PART ? build_any(&b, at) : at;
-		nfa_lexeme(&b.a, at, l, e);
+		nfa_lexeme(&b.a, at, true, l, e);
 	}
 	free(b.a.nodes);
 	free(p.nodes);
@@ -501,6 +666,18 @@ bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l
 	if (e->why)
 		lexeme_free(l);
 	return !e->why;
+}
+
+bool lexeme_of_regex(const char *text, Search search, Writing writing, Lexeme *l, Effort *e)
+{
+	return compile(text, search, writing, NULL, NULL, l, e);
+}
+
+bool lexeme_of_pattern(const char *text, Lexeme *l, uint32_t *lo, uint32_t *hi, Effort *e)
+{
+	*lo = 0;
+	*hi = UINT32_MAX;
+	return compile(text, PART, AS_JSON_STRING, lo, hi, l, e);
 }
 
 bool lexeme_of_string(Lexeme *l, Effort *e) { return lexeme_of_regex("[^]*", WHOLE, AS_JSON_STRING, l, e); }

@@ -67,8 +67,7 @@ void schema_up(Schemas *b, size_t before) { b->pointer[b->n_pointer = before] = 
 /* Keywords ------------------------------------------------------------ */
 
 /* What would change which values are valid, and is not compiled. */
-static const char *const refused[] = {"not", "if", "dependentRequired", "dependentSchemas", "dependencies",
-	"unevaluatedItems", "contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef", "extends", "disallow",
+static const char *const refused[] = {"unevaluatedItems", "$dynamicRef", "$recursiveRef", "extends", "disallow",
 	"divisibleBy"};
 
 static bool check_keys(Schemas *b, json_t *schema)
@@ -132,14 +131,11 @@ static uint32_t text(Schemas *b, const char *s) { return node_text(b->g, s, strl
 static uint32_t string_node(Schemas *b, json_t *schema)
 {
 	uint32_t lo = 0, hi = ENDLESS;
-	Lexeme l = {0};
 	if (!schema_count(b, schema, "minLength", &lo) || !schema_count(b, schema, "maxLength", &hi))
 		return NONE;
 	if (schema_is_plain_string(schema, &lo, &hi))
 		return NODE_LIST_OF(b->g, text(b, "\""), node_add(b->g, (Node){.kind = NODE_STRING, .a = lo, .b = hi}));
-	if (!schema_string(b, schema, &l))
-		return NONE;
-	return NODE_LIST_OF(b->g, text(b, "\""), node_lexeme(b->g, &l));
+	return NODE_LIST_OF(b->g, text(b, "\""), schema_string_node(b, schema));
 }
 
 static uint32_t number_node(Schemas *b, json_t *schema, bool is_integer)
@@ -148,22 +144,57 @@ static uint32_t number_node(Schemas *b, json_t *schema, bool is_integer)
 	return schema_number(b, schema, is_integer, &l) ? node_lexeme(b->g, &l) : NONE;
 }
 
+typedef uint32_t NodeFn(Schemas *b, json_t *schema);
+
+/* Objects or lists of a schema that may have a `not`. */
+static uint32_t members_node(Schemas *b, json_t *schema, const char *type, NodeFn *node)
+{
+	json_t *no = json_object_get(schema, "not"), *one;
+	if (!no)
+		return node(b, schema);
+	json_t *rest = schema_without(b, schema, "not");
+	size_t before = schema_down(b, "not"), i;
+	json_t *some = rest ? schema_unlike(b, no, rest, type) : NULL;
+	schema_up(b, before);
+	const size_t n = json_array_size(some);
+	uint32_t *nodes = calloc(n + 1, sizeof *nodes), all = NONE;
+	if (rest)
+		json_object_set_new(rest, "type", json_string(type));
+	json_array_foreach(some, i, one) {
+		json_t *both = nodes && !schema_failed(b) ? schema_both(b, rest, one) : NULL;
+		if (both)
+			nodes[i] = schema_rule(b, both);
+	}
+	if (some && nodes && !schema_failed(b))
+		all = node_all(b->g, NODE_EITHER, nodes, (uint32_t)n);
+	free(nodes);
+	return all;
+}
+
+static bool takes_word(Schemas *b, json_t *schema, json_t *word)
+{
+	json_t *no = json_object_get(schema, "not");
+	return schema_allows(schema, schema_type_of(word)) && (!no || !schema_takes(b, no, word));
+}
+
 /* Values of each type that the schema allows. */
 static uint32_t typed_node(Schemas *b, json_t *schema)
 {
 	uint32_t kinds[7], n = 0;
 	const bool number = schema_allows(schema, "number");
 	if (schema_allows(schema, "object"))
-		kinds[n++] = schema_object(b, schema);
+		kinds[n++] = members_node(b, schema, "object", schema_object);
 	if (schema_allows(schema, "array"))
-		kinds[n++] = schema_array(b, schema);
+		kinds[n++] = members_node(b, schema, "array", schema_array);
 	if (schema_allows(schema, "string"))
 		kinds[n++] = string_node(b, schema);
 	if (number || schema_allows(schema, "integer"))
 		kinds[n++] = number_node(b, schema, !number);
-	if (schema_allows(schema, "boolean"))
-		kinds[n++] = NODE_EITHER_OF(b->g, text(b, "true"), text(b, "false"));
-	if (schema_allows(schema, "null"))
+	if (takes_word(b, schema, json_true()))
+		kinds[n++] = text(b, "true");
+	if (takes_word(b, schema, json_false()))
+		kinds[n++] = text(b, "false");
+	if (takes_word(b, schema, json_null()))
 		kinds[n++] = text(b, "null");
 	return schema_failed(b) ? NONE : node_all(b->g, NODE_EITHER, kinds, n);
 }
@@ -177,25 +208,70 @@ static bool is_free(json_t *schema)
 		"required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
 		"unevaluatedProperties", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
 		"minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-		"multipleOf"};
+		"multipleOf", "not", "if", "contains", "dependentRequired", "dependentSchemas", "dependencies"};
 	for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
 		if (json_object_get(schema, measures[i]))
 			return false;
 	return true;
 }
 
-/* Of no pair a value is of both. */
-static bool are_apart(Schemas *b, json_t *const *branches, size_t n, const char *key)
+/* Of each branch what is in no other one: where two meet, both exclude each other. */
+static bool set_apart(Schemas *b, json_t **branches, size_t n)
+{
+	json_t **alone = malloc(sizeof(json_t *) * n);
+	bool ok = alone || effort_refuse(&b->g->effort, "there is no memory", -1);
+	if (ok)
+		memcpy(alone, branches, sizeof(json_t *) * n);
+	for (size_t i = 0; i < n && ok; i++)
+		for (size_t k = 0; k < i && ok; k++) {
+			b->g->effort.left -= 2000;
+			if (b->g->effort.left < 0)
+				effort_refuse(&b->g->effort, "it takes too long to compile", -1);
+			if (!schema_failed(b) && !schemas_are_apart(b, branches[i], branches[k])) {
+				alone[i] = schema_keep(b, json_pack("{s:[O,{s:O}]}", "allOf", alone[i], "not", branches[k]));
+				alone[k] = schema_keep(b, json_pack("{s:[O,{s:O}]}", "allOf", alone[k], "not", branches[i]));
+			}
+			ok = !schema_failed(b);
+		}
+	if (ok)
+		memcpy(branches, alone, sizeof(json_t *) * n);
+	free(alone);
+	return ok;
+}
+
+/* Names of the properties, in the order in which they are written. */
+static json_t *names_of(json_t *schema)
+{
+	json_t *all = json_array(), *one;
+	const char *key;
+	size_t i;
+	json_object_foreach(json_object_get(schema, "properties"), key, one)
+		if (!json_is_false(one))
+			json_array_append_new(all, json_string(key));
+	json_array_foreach(json_object_get(schema, "required"), i, one)
+		if (!json_object_get(json_object_get(schema, "properties"), json_string_value(one)))
+			json_array_append(all, one);
+	return all;
+}
+
+/* Is each object of two branches written alike by both? */
+static bool are_of_one_order(Schemas *b, json_t *const *branches, size_t n, const char *key)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < i; k++) {
-			b->g->effort.left -= 2000;
-			if (b->g->effort.left < 0)
-				return effort_refuse(&b->g->effort, "it takes too long to compile", -1);
-			if (!schemas_are_apart(b, branches[i], branches[k]))
+			json_t *one = schema_resolve(b, branches[i]), *other = one ? schema_resolve(b, branches[k]) : NULL;
+			if (!one || !other)
+				return false;
+			if (!schema_allows(one, "object") || !schema_allows(other, "object"))
+				continue;
+			json_t *mine = names_of(one), *yours = names_of(other);
+			const bool same = json_equal(mine, yours);
+			json_decref(mine);
+			json_decref(yours);
+			if (!same && !schemas_are_apart(b, one, other))
 				return schema_failed(b) ? false
-					: schema_refuse(b, key, "a value may be of both %zu and %zu, which oneOf forbids and a "
-						"mask cannot: anyOf allows it", k, i);
+					: schema_refuse(b, key, "an object may be of %zu and of %zu with another order of its properties, "
+						"which is not supported where items must differ", k, i);
 		}
 	return true;
 }
@@ -222,7 +298,8 @@ static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 		ok = branches[i] != NULL;
 		schema_up(b, before);
 	}
-	ok = ok && (strcmp(key, "oneOf") != 0 || b->joins_one_of || are_apart(b, branches, n, key));
+	ok = ok && (strcmp(key, "oneOf") != 0 || b->joins_one_of || set_apart(b, branches, n));
+	ok = ok && (!b->is_tight || are_of_one_order(b, branches, n, key));
 	for (size_t i = 0; i < n && ok; i++) {
 		const size_t before = schema_down_to(b, key, i);
 		nodes[i] = alone ? schema_node(b, branches[i]) : schema_rule(b, branches[i]);
@@ -243,7 +320,8 @@ static uint32_t object_node(Schemas *b, json_t *schema)
 	if (!schema_check(b, schema))
 		return NONE;
 	json_t *value = json_object_get(schema, "const"), *all = json_object_get(schema, "enum");
-	if (json_object_get(schema, "$ref") || json_object_get(schema, "allOf")) {
+	if (schema_has_conditions(schema) || json_object_get(schema, "$ref") ||
+		json_object_get(schema, "allOf")) {
 		json_t *target = json_object_get(schema, "$ref") && is_free(schema_without(b, schema, "$ref"))
 			? schema_at(b, json_string_value(json_object_get(schema, "$ref")))
 			: schema_resolve(b, schema);
@@ -279,27 +357,39 @@ uint32_t schema_node(Schemas *b, json_t *schema)
 uint32_t schema_rule(Schemas *b, json_t *schema)
 {
 	for (uint32_t i = 0; i < b->n_refs; i++)
-		if (b->refs[i].schema == schema)
+		if (b->refs[i].schema == schema && b->refs[i].is_tight == b->is_tight)
 			return b->refs[i].rule;
 	b->g->effort.left -= 50 + b->n_refs;
 	if (!GROW(&b->g->effort, b->refs, b->refs_cap, b->n_refs + 1))
 		return NONE;
 	Ref *r = &b->refs[b->n_refs++];
-	*r = (Ref){.schema = schema, .rule = node_rule(b->g)};
+	*r = (Ref){.schema = schema, .is_tight = b->is_tight, .rule = node_rule(b->g)};
 	memcpy(r->pointer, b->pointer, sizeof r->pointer);
 	return r->rule;
 }
 
+bool schema_tighten(Schemas *b, bool is_tight)
+{
+	const bool was = b->is_tight;
+	const struct Ways *w = &b->ways[is_tight];
+	b->is_tight = is_tight;
+	b->any = w->any;
+	b->separator = w->separator;
+	b->colon = w->colon;
+	return was;
+}
+
 /* Any value: what "true" allows. */
-static void make_any(Schemas *b)
+static void make_any(Schemas *b, bool is_tight)
 {
 	Grammar *g = b->g;
+	const uint32_t space = is_tight ? EMPTY : node_repeat(g, text(b, " "), 0, 1);
+	b->ways[is_tight] = (struct Ways){
+		node_rule(g), NODE_LIST_OF(g, text(b, ","), space), NODE_LIST_OF(g, text(b, ":"), space)};
+	schema_tighten(b, is_tight);
 	json_t *free_object = schema_keep(b, json_pack("{s:s}", "type", "object"));
 	json_t *free_array = schema_keep(b, json_pack("{s:s}", "type", "array"));
 	json_t *number = schema_keep(b, json_pack("{s:s}", "type", "number"));
-	b->any = node_rule(g);
-	b->separator = NODE_LIST_OF(g, text(b, ","), node_repeat(g, text(b, " "), 0, 1));
-	b->colon = NODE_LIST_OF(g, text(b, ":"), node_repeat(g, text(b, " "), 0, 1));
 	if (!free_object || !free_array || !number || schema_failed(b))
 		return;
 	const uint32_t string = NODE_LIST_OF(g, text(b, "\""), node_add(g, (Node){NODE_STRING, 0, ENDLESS, 0}));
@@ -311,7 +401,8 @@ static void make_any(Schemas *b)
 
 static uint32_t compile_schema(Schemas *b, json_t *schema)
 {
-	make_any(b);
+	make_any(b, true);
+	make_any(b, false);
 	json_t *asked = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
 	b->joins_one_of = json_is_true(asked);
 	const uint32_t root = schema_node(b, schema);
@@ -319,6 +410,7 @@ static uint32_t compile_schema(Schemas *b, json_t *schema)
 		const Ref r = b->refs[b->n_done];
 		memcpy(b->pointer, r.pointer, sizeof r.pointer);
 		b->n_pointer = strlen(r.pointer);
+		schema_tighten(b, r.is_tight);
 		const uint32_t node = schema_node(b, r.schema);
 		if (!schema_failed(b))
 			b->g->nodes[r.rule].a = node;
@@ -392,6 +484,7 @@ static uint32_t compile_json(Grammar *g, const GrammarSource *source, GrammarErr
 		schema_refuse(&b, NULL, "%s", g->effort.why);
 	free(b.refs);
 	free(b.pairs);
+	free(b.pair_table);
 	json_decref(b.made);
 	return root;
 }

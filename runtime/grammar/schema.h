@@ -6,11 +6,12 @@
 
 typedef struct Ref { /* a schema that has a rule: of a $ref, or made of several */
 	json_t *schema;
+	bool is_tight;
 	uint32_t rule;
 	char pointer[200];
 } Ref;
 
-typedef struct Pair { json_t *a, *b, *both; } Pair;
+typedef struct Pair { json_t *a, *b, *both; bool is_later; } Pair;
 
 typedef struct Schemas {
 	Grammar *g;
@@ -21,10 +22,18 @@ typedef struct Schemas {
 	int depth;
 	Ref *refs; uint32_t n_refs, refs_cap, n_done;
 	Pair *pairs; uint32_t n_pairs, pairs_cap;
+	uint32_t *pair_table, pair_slots; /* numbers + 1 */
+	json_t *context;      /* of alternatives that come together: what else holds; NULL: nothing is known */
 	json_t *made;         /* list: owns schemas that were made of others */
 	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
+	int in_not;           /* > 0: of what is not allowed, so it must not be taken too narrow */
 	uint32_t any, separator, colon; /* nodes; `any` a rule */
+	bool is_tight;        /* values are written in one way each: for items that must differ */
+	struct Ways { uint32_t any, separator, colon; } ways[2]; /* by is_tight */
 } Schemas;
+
+/* Goes to the other way of writing; gives the one before. */
+bool schema_tighten(Schemas *b, bool is_tight);
 
 /* Fills the error, unless there is one, with `pointer` + "/" + key (NULL: nothing); returns NONE. */
 uint32_t schema_refuse(Schemas *b, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -56,9 +65,27 @@ bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is o
 /* The schema that `schema`, of objects, has for a property that its `properties` does not name. */
 json_t *schema_for_others(Schemas *b, json_t *schema, const char *key);
 
+/* schema_not.c */
+bool schema_takes(Schemas *b, json_t *schema, json_t *value); /* is the value of it? False after a failure, too */
+/* Schemas [list], of type object or array, which together have all values that `schema` does not allow, as far as they
+ * can be written; `next_to` holds as well. NULL after a failure. */
+json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *type);
+/* The same without if and dependencies: they become alternatives in allOf. */
+bool schema_has_conditions(json_t *schema);
+json_t *schema_without_conditions(Schemas *b, json_t *schema);
+/* All strings that it allows, after the first quote. */
+bool schema_strings(Schemas *b, json_t *schema, Lexeme *l);
+typedef bool LanguageFn(Schemas *b, json_t *schema, Lexeme *l);
+/* Takes from *l what `not` of the schema has; and all but what its anyOf and oneOf have. */
+bool schema_without_not(Schemas *b, json_t *schema, LanguageFn *of, Lexeme *l);
+bool schema_of_branches(Schemas *b, json_t *schema, LanguageFn *of, Lexeme *l);
+const char *schema_type_of(json_t *value);
+char *schema_scalar_text(json_t *value); /* as it is written; free() */
+
 /* schema_string.c, schema_number.c: languages of the type's values; an empty lexeme: none. False after a failure. */
 bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi); /* with counts alone */
 bool schema_string(Schemas *b, json_t *schema, Lexeme *l); /* after the first quote */
+uint32_t schema_string_node(Schemas *b, json_t *schema);   /* the same as a node */
 bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l);
 bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l);
 /* The bytes of a string between the quotes and the closing one; free(). */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HOPS = 64, MOST_PAIRS = 20000, MOST_BRANCHES = 256 };
+enum { MOST_HOPS = 64, MOST_PAIRS = 20000, MOST_BRANCHES = 256, FEW_BRANCHES = 4, MOST_PRODUCT = 4096 };
 
 json_t *schema_keep(Schemas *b, json_t *made)
 {
@@ -29,27 +29,11 @@ json_t *schema_without(Schemas *b, json_t *schema, const char *key)
 
 json_t *schema_at(Schemas *b, const char *pointer)
 {
-	json_t *at = b->root;
 	if (!pointer || pointer[0] != '#' || (pointer[1] && pointer[1] != '/')) {
 		schema_refuse(b, "$ref", "a place of this schema is expected: \"#\" or \"#/...\"");
 		return NULL;
 	}
-	for (const char *c = pointer + 1; *c && at;) {
-		char key[256];
-		size_t n = 0;
-		for (c++; *c && *c != '/' && n < sizeof key - 1; c++) {
-			unsigned byte;
-			if (*c == '~' && (c[1] == '0' || c[1] == '1'))
-				key[n++] = *++c == '0' ? '~' : '/';
-			else if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1 && c[1] && c[2]) {
-				key[n++] = (char)byte;
-				c += 2;
-			} else
-				key[n++] = *c;
-		}
-		key[n] = 0;
-		at = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10)) : json_object_get(at, key);
-	}
+	json_t *at = grammar_at(b->root, pointer);
 	if (!json_is_object(at) && !json_is_boolean(at)) {
 		schema_refuse(b, "$ref", "there is no schema %.150s", pointer);
 		return NULL;
@@ -57,27 +41,60 @@ json_t *schema_at(Schemas *b, const char *pointer)
 	return at;
 }
 
-static json_t *find_pair(const Schemas *b, const json_t *one, const json_t *other)
+static uint32_t pair_hash(const json_t *one, const json_t *other, bool is_later)
 {
-	for (uint32_t i = 0; i < b->n_pairs; i++)
-		if (b->pairs[i].a == one && b->pairs[i].b == other)
-			return b->pairs[i].both;
+	const uintptr_t key[2] = {(uintptr_t)one, (uintptr_t)other};
+	return tok_hash_string(key, sizeof key) + is_later;
+}
+
+static json_t *find_pair(const Schemas *b, const json_t *one, const json_t *other, bool is_later)
+{
+	uint32_t at = b->pair_slots ? pair_hash(one, other, is_later) & (b->pair_slots - 1) : 0;
+	for (; b->pair_slots && b->pair_table[at]; at = (at + 1) & (b->pair_slots - 1)) {
+		const Pair *p = &b->pairs[b->pair_table[at] - 1];
+		if (p->a == one && p->b == other && p->is_later == is_later)
+			return p->both;
+	}
 	return NULL;
 }
 
+static bool enlarge_table(Schemas *b)
+{
+	if (b->n_pairs * 2 < b->pair_slots)
+		return true;
+	const uint32_t slots = b->pair_slots ? b->pair_slots * 2 : 256;
+	uint32_t *table = calloc(slots, sizeof *table);
+	if (!table)
+		return effort_refuse(&b->g->effort, "there is no memory", -1);
+	for (uint32_t i = 0; i < b->n_pairs; i++) {
+		uint32_t at = pair_hash(b->pairs[i].a, b->pairs[i].b, b->pairs[i].is_later) & (slots - 1);
+		while (table[at])
+			at = (at + 1) & (slots - 1);
+		table[at] = i + 1;
+	}
+	free(b->pair_table);
+	b->pair_table = table;
+	b->pair_slots = slots;
+	return true;
+}
+
 /* The result for a pair, made before; takes the reference. */
-static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both)
+static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both, bool is_later)
 {
 	if (!schema_keep(b, both))
 		return NULL;
-	b->g->effort.left -= 200 + b->n_pairs;
+	b->g->effort.left -= 300;
 	if (b->n_pairs >= MOST_PAIRS || b->g->effort.left < 0) {
 		effort_refuse(&b->g->effort, "it takes too long to compile", -1);
 		return NULL;
 	}
-	if (!GROW(&b->g->effort, b->pairs, b->pairs_cap, b->n_pairs + 1))
+	if (!GROW(&b->g->effort, b->pairs, b->pairs_cap, b->n_pairs + 1) || !enlarge_table(b))
 		return NULL;
-	b->pairs[b->n_pairs++] = (Pair){one, other, both};
+	uint32_t at = pair_hash(one, other, is_later) & (b->pair_slots - 1);
+	while (b->pair_table[at])
+		at = (at + 1) & (b->pair_slots - 1);
+	b->pairs[b->n_pairs++] = (Pair){one, other, both, is_later};
+	b->pair_table[at] = b->n_pairs;
 	return both;
 }
 
@@ -88,11 +105,8 @@ static json_t *later(Schemas *b, json_t *one, json_t *other)
 		return one;
 	if (json_is_true(one) || json_is_false(other))
 		return other;
-	/* a pair of its own kind: its two are swapped, which schema_both never has for the same ones */
-	for (uint32_t i = 0; i < b->n_pairs; i++)
-		if (b->pairs[i].a == one && b->pairs[i].b == other && json_object_get(b->pairs[i].both, "allOf"))
-			return b->pairs[i].both;
-	return keep_pair(b, one, other, json_pack("{s:[O,O]}", "allOf", one, other));
+	json_t *known = find_pair(b, one, other, true);
+	return known ? known : keep_pair(b, one, other, json_pack("{s:[O,O]}", "allOf", one, other), true);
 }
 
 /* Keywords ------------------------------------------------------------ */
@@ -173,15 +187,30 @@ static json_t *both_later(Schemas *b, const char *key, json_t *one, json_t *othe
 	return json_incref(later(b, one, other));
 }
 
-static json_t *every_pair(Schemas *b, const char *key, json_t *one, json_t *other) /* anyOf */
+/* anyOf: pairs that no value can be of are left out, where there would be many. */
+static json_t *every_pair(Schemas *b, const char *key, json_t *one, json_t *other)
 {
 	json_t *all = json_array();
-	if (json_array_size(one) * json_array_size(other) > MOST_BRANCHES)
+	const size_t n = json_array_size(one), m = json_array_size(other);
+	if (n * m > MOST_PRODUCT)
 		schema_refuse(b, key, "too many alternatives come together");
-	for (size_t i = 0; i < json_array_size(one) && !schema_failed(b); i++)
-		for (size_t k = 0; k < json_array_size(other); k++)
-			json_array_append(all, later(b, json_array_get(one, i), json_array_get(other, k)));
+	for (size_t i = 0; i < n && !schema_failed(b); i++)
+		for (size_t k = 0; k < m && !schema_failed(b); k++) {
+			json_t *mine = json_array_get(one, i), *yours = json_array_get(other, k);
+			b->g->effort.left -= 500;
+			if (n * m <= FEW_BRANCHES || !schemas_are_apart(b, mine, yours))
+				json_array_append(all, later(b, mine, yours));
+		}
+	if (json_array_size(all) > MOST_BRANCHES)
+		schema_refuse(b, key, "too many alternatives come together");
 	return all;
+}
+
+static json_t *neither(Schemas *b, const char *key, json_t *one, json_t *other) /* not */
+{
+	(void)b;
+	(void)key;
+	return json_pack("{s:[O,O]}", "anyOf", one, other);
 }
 
 static json_t *either_true(Schemas *b, const char *key, json_t *one, json_t *other)
@@ -196,7 +225,7 @@ static const struct { const char *key; MergeFn *merge; } rules[] = {
 	{"minimum", larger}, {"exclusiveMinimum", larger}, {"minLength", larger}, {"minItems", larger},
 	{"minProperties", larger}, {"maximum", smaller}, {"exclusiveMaximum", smaller}, {"maxLength", smaller},
 	{"maxItems", smaller}, {"maxProperties", smaller}, {"propertyNames", both_later}, {"anyOf", every_pair},
-	{"uniqueItems", either_true}, {"multipleOf", each_once},
+	{"uniqueItems", either_true}, {"multipleOf", each_once}, {"not", neither},
 };
 
 /* Of no weight: the first one stays. */
@@ -270,11 +299,12 @@ static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 	json_t *properties = json_object();
 	const char *key;
 	json_t *schema, *mine;
-	bool ok = properties && cross(b, properties, one, other);
+	bool ok = properties != NULL;
 	json_object_foreach(json_object_get(one, "properties"), key, schema) {
 		mine = json_object_get(json_object_get(other, "properties"), key);
+		mine = mine || !ok ? mine : schema_for_others(b, other, key);
 		json_t *both = mine ? later(b, schema, mine) : NULL;
-		ok = ok && (!mine || (both && json_object_set(properties, key, both) == 0));
+		ok = ok && both && json_object_set(properties, key, both) == 0;
 	}
 	ok = ok && cross(b, properties, other, one);
 	if (json_object_size(properties))
@@ -359,8 +389,14 @@ static json_t *merge(Schemas *b, json_t *one, json_t *other)
 		return json_false();
 	}
 	ok = ok && merge_objects(b, all, one, other) && merge_arrays(b, all, one, other);
+	json_t *any = json_incref(json_object_get(rest, "anyOf")), *context = b->context;
+	json_object_del(rest, "anyOf"); /* the last one: by the others alternatives are left out */
 	json_object_foreach(rest, key, value)
 		ok = ok && merge_key(b, all, key, value);
+	b->context = all;
+	ok = ok && (!any || merge_key(b, all, "anyOf", any));
+	b->context = context;
+	json_decref(any);
 	json_decref(rest);
 	if (ok)
 		return all;
@@ -382,17 +418,25 @@ json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated)
 json_t *schema_resolve(Schemas *b, json_t *schema)
 {
 	for (int hops = 0; json_is_object(schema) && !schema_failed(b); hops++) {
-		json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf");
+		json_t *ref = json_object_get(schema, "$ref"), *all = json_object_get(schema, "allOf"), *given = schema;
+		const bool has_conditions = schema_has_conditions(schema);
+		if (!ref && !all && !has_conditions)
+			return schema;
+		json_t *known = find_pair(b, schema, NULL, false);
+		if (known) {
+			schema = known;
+			continue;
+		}
+		if (has_conditions && !(schema = schema_without_conditions(b, given)))
+			return NULL;
+		all = json_object_get(schema, "allOf");
+		if (!ref && !all && !keep_pair(b, given, NULL, json_incref(schema), false))
+			return NULL;
 		if (!ref && !all)
 			return schema;
 		if (hops >= MOST_HOPS) {
 			schema_refuse(b, ref ? "$ref" : "allOf", "it leads back to itself");
 			return NULL;
-		}
-		json_t *known = find_pair(b, schema, NULL);
-		if (known) {
-			schema = known;
-			continue;
 		}
 		json_t *rest = schema_without(b, schema, ref ? "$ref" : "allOf");
 		json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
@@ -404,7 +448,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			/* the rest of it is put with the target, which may be a $ref itself */
 			if (target && (unevaluated || json_object_size(rest) > 0)) {
 				target = schema_closed(b, schema_both(b, rest, target), unevaluated);
-				if (!target || !keep_pair(b, schema, NULL, json_incref(target)))
+				if (!target || !keep_pair(b, given, NULL, json_incref(target), false))
 					return NULL;
 			}
 			schema = target;
@@ -426,7 +470,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 		}
 		b->depth--;
 		joined = schema_closed(b, joined, unevaluated);
-		if (!joined || !keep_pair(b, schema, NULL, json_incref(joined)))
+		if (!joined || !keep_pair(b, given, NULL, json_incref(joined), false))
 			return NULL;
 		schema = joined;
 	}
@@ -450,11 +494,11 @@ json_t *schema_both(Schemas *b, json_t *one, json_t *other)
 		return one;
 	if (json_is_true(one) || json_is_false(other))
 		return other;
-	for (uint32_t i = 0; i < b->n_pairs; i++)
-		if (b->pairs[i].a == one && b->pairs[i].b == other && !json_object_get(b->pairs[i].both, "allOf"))
-			return b->pairs[i].both;
+	json_t *known = find_pair(b, one, other, false);
+	if (known)
+		return known;
 	json_t *both = merge(b, one, other);
-	return both ? keep_pair(b, one, other, both) : NULL;
+	return both ? keep_pair(b, one, other, both, false) : NULL;
 }
 
 /* Apart ------------------------------------------------------------ */
@@ -468,22 +512,28 @@ static json_t *values_of(Schemas *b, json_t *schema)
 
 static bool values_are_apart(Schemas *b, json_t *one, json_t *other)
 {
-	json_t *x = values_of(b, one), *y = values_of(b, other);
-	for (size_t i = 0; i < json_array_size(x); i++)
-		for (size_t k = 0; k < json_array_size(y); k++)
-			if (schema_same(json_array_get(x, i), json_array_get(y, k)))
-				return false;
-	return json_is_array(x) && json_is_array(y);
+	json_t *values = json_is_object(one) ? values_of(b, one) : NULL, *value;
+	size_t i;
+	json_array_foreach(values, i, value)
+		if (schema_takes(b, other, value))
+			return false;
+	return json_is_array(values) && !schema_failed(b);
 }
 
-static bool requires(json_t *schema, const char *key)
+static bool is_listed(json_t *names, const char *key)
 {
 	size_t i;
 	json_t *name;
-	json_array_foreach(json_object_get(schema, "required"), i, name)
+	json_array_foreach(names, i, name)
 		if (json_is_string(name) && strcmp(json_string_value(name), key) == 0)
 			return true;
 	return false;
+}
+
+static bool requires(const Schemas *b, json_t *schema, const char *key)
+{
+	return is_listed(json_object_get(schema, "required"), key) ||
+		is_listed(json_object_get(b->context, "required"), key);
 }
 
 /* Is there a property whose values separate them? */
@@ -493,14 +543,16 @@ static bool objects_are_apart(Schemas *b, json_t *one, json_t *other)
 	const char *key;
 	json_object_foreach(mine, key, schema) {
 		json_t *same = json_object_get(yours, key);
-		if (!requires(one, key))
+		if (!requires(b, one, key))
 			continue;
 		if (!same && json_is_false(json_object_get(other, "additionalProperties")) &&
 			!json_object_get(other, "patternProperties"))
 			return true;
-		json_t *x = same && requires(other, key) ? schema_resolve(b, schema) : NULL;
+		json_t *x = same ? schema_resolve(b, schema) : NULL;
 		json_t *y = x ? schema_resolve(b, same) : NULL;
-		if (x && y && (json_is_false(x) || json_is_false(y) || values_are_apart(b, x, y)))
+		if (x && y && (json_is_false(x) || json_is_false(y)))
+			return true;
+		if (x && y && requires(b, other, key) && (values_are_apart(b, x, y) || values_are_apart(b, y, x)))
 			return true;
 	}
 	return false;
@@ -532,13 +584,14 @@ bool schemas_are_apart(Schemas *b, json_t *one, json_t *other)
 	other = one ? schema_resolve(b, other) : NULL;
 	if (!one || !other || json_is_true(one) || json_is_true(other))
 		return false;
-	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other))
+	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other) ||
+		values_are_apart(b, other, one))
 		return true;
 	if (json_object_get(one, "anyOf") || json_object_get(other, "anyOf") || json_object_get(one, "oneOf") ||
-		json_object_get(other, "oneOf"))
+		json_object_get(other, "oneOf") || json_object_get(one, "not") || json_object_get(other, "not"))
 		return false;
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-		if (schema_allows(one, types[i]) && schema_allows(other, types[i]) &&
+		if (schema_allows(one, types[i]) && schema_allows(other, types[i]) && schema_allows(b->context, types[i]) &&
 			!kinds_are_apart(b, one, other, types[i]))
 			return false;
 	return !schema_failed(b);

@@ -216,7 +216,7 @@ static bool multiples(Schemas *b, json_t *of, Lexeme *l)
 	uint32_t start = base;
 	start = nfa_either(&a, nfa_bytes(&a, '-', '-', base), start);
 	Lexeme more = {0}, both = {0};
-	const bool ok = !e->why && nfa_lexeme(&a, start, &more, e) && lexeme_combine(l, &more, BOTH, &both, e);
+	const bool ok = !e->why && nfa_lexeme(&a, start, true, &more, e) && lexeme_combine(l, &more, BOTH, &both, e);
 	free(a.nodes);
 	lexeme_free(&more);
 	if (!ok)
@@ -239,6 +239,60 @@ static bool add_multiples(Schemas *b, json_t *of, Lexeme *l)
 	if (!json_is_number(of))
 		return schema_refuse(b, "multipleOf", "a number is expected");
 	return multiples(b, of, l);
+}
+
+/* Without exponents and "-0"; and those of them that no double confounds with another. */
+#define PLAIN "(0(\\.0+)?|-?(0\\.[0-9]*[1-9][0-9]*|[1-9][0-9]*(\\.[0-9]+)?))"
+
+#define EXACT "(0(\\.0+)?|-?(0\\.[0-9]{0,9}[1-9][0-9]{0,5}|[1-9][0-9]*|[1-9][0-9]{0,9}\\.[0-9]{1,5}))"
+
+/* In one way each. */
+#define TIGHT "(0|-?(0\\.[0-9]*[1-9]|[1-9][0-9]*(\\.[0-9]*[1-9])?))"
+
+static bool narrow_to(Schemas *b, const char *regex, Lexeme *l)
+{
+	Text t = {0};
+	put(&t, "%s", regex);
+	return narrow(b, NULL, &t, l);
+}
+
+/* *l becomes those of its numbers that const or enum has, however they are written. */
+static bool narrow_to_values(Schemas *b, json_t *schema, Lexeme *l)
+{
+	json_t *constant = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
+	Text t = {0};
+	put(&t, "([]");
+	for (size_t i = 0; i < (constant ? 1 : json_array_size(values)); i++) {
+		json_t *one = constant ? constant : json_array_get(values, i);
+		Decimal d;
+		if (!json_is_number(one))
+			continue;
+		to_decimal(one, &d);
+		put(&t, "|%s%s%s%s%s", d.is_negative ? "-" : "", d.whole, *d.part ? "\\." : "(\\.0+)?", d.part,
+			*d.part ? "0*" : "");
+	}
+	put(&t, ")");
+	return narrow(b, "enum", &t, l);
+}
+
+/* All numbers that it allows, without exponents, in every way to write them. */
+static bool schema_numbers(Schemas *b, json_t *schema, Lexeme *l)
+{
+	*l = (Lexeme){0};
+	if (!(schema = schema_resolve(b, schema)))
+		return false;
+	if (json_is_true(schema))
+		return lexeme_of_regex(PLAIN, WHOLE, AS_TEXT, l, &b->g->effort);
+	if (json_is_false(schema) || !schema_check(b, schema) || !schema_allows(schema, "integer"))
+		return !schema_failed(b);
+	if (b->in_not && json_object_get(schema, "multipleOf"))
+		return schema_refuse(b, "multipleOf", "multipleOf is not supported in not, if and branches of oneOf that meet");
+	bool ok = schema_number(b, schema, false, l) && narrow_to(b, PLAIN, l);
+	if (ok && !schema_allows(schema, "number"))
+		ok = narrow_to(b, "-?(0|[1-9][0-9]*)(\\.0+)?", l);
+	if (ok && (json_object_get(schema, "const") || json_object_get(schema, "enum")))
+		ok = narrow_to_values(b, schema, l);
+	return ok && schema_of_branches(b, schema, schema_numbers, l);
 }
 
 bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
@@ -266,7 +320,11 @@ bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l)
 			is_strict = json_is_true(json_object_get(schema, bounds[i + 1].key));
 		ok = ok && bound(b, bounds[i].key, x, bounds[i].is_lower, is_strict, l);
 	}
-	ok = ok && (!of || add_multiples(b, of, l));
+	ok = ok && (!of || add_multiples(b, of, l)) &&
+		(!json_object_get(schema, "not") || b->in_not || narrow_to(b, EXACT, l)) &&
+		schema_without_not(b, schema, schema_numbers, l);
+	if (ok && b->is_tight && !b->in_not)
+		ok = narrow_to(b, TIGHT, l);
 	if (!ok)
 		lexeme_free(l);
 	return ok;

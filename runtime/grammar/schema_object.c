@@ -30,10 +30,66 @@ static uint32_t less(uint32_t n, uint32_t gone) { return n == ENDLESS ? n : n > 
 
 /* Arrays ------------------------------------------------------------ */
 
-static bool check_unique(Schemas *b, json_t *schema, uint32_t hi)
+/* How many different values there are; ENDLESS: many. */
+static uint32_t count_values(Schemas *b, json_t *schema)
 {
-	json_t *unique = json_object_get(schema, "uniqueItems");
-	return !json_is_true(unique) || hi < 2 || schema_refuse(b, "uniqueItems", "uniqueItems is not supported");
+	schema = schema_resolve(b, schema);
+	json_t *values = json_object_get(schema, "enum");
+	uint32_t n = 0;
+	if (json_object_get(schema, "const"))
+		return 1;
+	for (size_t i = 0; i < json_array_size(values); i++) {
+		bool is_new = schema_takes(b, schema, json_array_get(values, i));
+		for (size_t k = 0; k < i && is_new; k++)
+			is_new = !schema_same(json_array_get(values, i), json_array_get(values, k));
+		n += is_new;
+	}
+	if (values || !schema || json_is_false(schema))
+		return n;
+	return schema_allows(schema, "object") || schema_allows(schema, "array") || schema_allows(schema, "string") ||
+			schema_allows(schema, "integer") ? ENDLESS
+		: 2u * schema_allows(schema, "boolean") + schema_allows(schema, "null");
+}
+
+/* Lists of items of which one at least is of `found`. */
+static uint32_t containing(Schemas *b, uint32_t item, uint32_t found, uint32_t lo, uint32_t hi)
+{
+	Grammar *g = b->g;
+	const uint32_t most = hi == ENDLESS ? (lo > 1 ? lo : 1) : hi;
+	uint32_t *nodes = calloc((size_t)most + 1, sizeof *nodes), n = 0, all = NONE;
+	const uint32_t before = NODE_LIST_OF(g, item, b->separator), after = NODE_LIST_OF(g, b->separator, item);
+	if (!nodes)
+		return effort_refuse(&g->effort, "there is no memory", -1);
+	for (uint32_t i = 0; i < most && !schema_failed(b); i++) { /* that many before the first of `found`, or more */
+		const uint32_t left = lo > i + 1 ? lo - i - 1 : 0, room = hi == ENDLESS ? ENDLESS : hi - i - 1;
+		const bool is_last = hi == ENDLESS && i == most - 1;
+		nodes[n++] = NODE_LIST_OF(g, node_repeat(g, before, i, is_last ? ENDLESS : i), found,
+			left <= room ? node_repeat(g, after, left, room) : NONE);
+	}
+	if (!schema_failed(b))
+		all = node_all(g, NODE_EITHER, nodes, n);
+	free(nodes);
+	return all;
+}
+
+static uint32_t contains_node(Schemas *b, json_t *schema, uint32_t lo, uint32_t hi)
+{
+	json_t *items = json_object_get(schema, "items"), *contains = json_object_get(schema, "contains");
+	if (json_is_array(items) || json_object_get(schema, "prefixItems"))
+		return schema_refuse(b, "contains", "contains is not supported next to prefixItems");
+	if (hi != ENDLESS && hi > 1000)
+		return schema_refuse(b, "maxItems", "it is too large next to contains");
+	if (hi == 0 || lo > hi)
+		return NONE;
+	size_t before = schema_down(b, "items");
+	const uint32_t item = items ? schema_node(b, items) : b->any;
+	schema_up(b, before);
+	before = schema_down(b, "contains");
+	json_t *both = schema_failed(b) ? NULL : items ? schema_both(b, items, contains) : contains;
+	const uint32_t found = both ? schema_rule(b, both) : NONE;
+	schema_up(b, before);
+	const uint32_t inner = schema_failed(b) ? NONE : containing(b, item, found, lo < 1 ? 1 : lo, hi);
+	return schema_failed(b) ? NONE : NODE_LIST_OF(b->g, text(b, "["), inner, text(b, "]"));
 }
 
 uint32_t schema_array(Schemas *b, json_t *schema)
@@ -41,9 +97,16 @@ uint32_t schema_array(Schemas *b, json_t *schema)
 	uint32_t lo = 0, hi = ENDLESS;
 	json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
 	const char *items_key = "items", *prefix_key = "prefixItems";
-	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi) ||
-		!check_unique(b, schema, hi))
+	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi))
 		return NONE;
+	const bool is_unique = json_is_true(json_object_get(schema, "uniqueItems")) && hi > 1;
+	json_t *least = json_object_get(schema, "minContains");
+	if (json_object_get(schema, "contains") && (json_object_get(schema, "maxContains") ||
+			(least && json_number_value(least) > 1)))
+		return schema_refuse(b, "contains", "another count than one at least is not supported");
+	if (json_object_get(schema, "contains") && !(least && json_number_value(least) == 0))
+		return is_unique ? schema_refuse(b, "contains", "contains is not supported next to uniqueItems")
+			: contains_node(b, schema, lo, hi);
 	if (json_is_array(items)) { /* before draft 2020-12 */
 		prefix = items;
 		items = json_object_get(schema, "additionalItems");
@@ -53,17 +116,30 @@ uint32_t schema_array(Schemas *b, json_t *schema)
 	if (prefix && !json_is_array(prefix))
 		return schema_refuse(b, prefix_key, "a list of schemas is expected");
 	const size_t n = json_array_size(prefix);
+	if (is_unique && items && n == 0) {
+		const uint32_t values = count_values(b, items);
+		hi = values < hi ? values : hi;
+	}
+	const bool was_tight = b->is_tight;
+	const uint32_t separator = b->separator, fresh = is_unique ? node_add(b->g, (Node){.kind = NODE_FRESH}) : EMPTY;
+	b->g->has_fresh |= is_unique;
+	schema_tighten(b, was_tight || is_unique);
 	size_t before = schema_down(b, items_key);
-	const uint32_t item = items && (n < hi) ? schema_node(b, items) : b->any;
+	uint32_t item = items && (n < hi) ? schema_node(b, items) : b->any;
 	schema_up(b, before);
+	if (is_unique)
+		item = NODE_LIST_OF(b->g, item, fresh);
+	b->separator = separator;
 	uint32_t rest = items_node(b, item, less(lo, (uint32_t)n), less(hi, (uint32_t)n), n > 0);
 	for (size_t i = n; i-- > 0 && !schema_failed(b);) {
+		schema_tighten(b, was_tight || is_unique);
 		before = schema_down_to(b, prefix_key, i);
 		const uint32_t node = schema_node(b, json_array_get(prefix, i));
 		schema_up(b, before);
-		const uint32_t more = NODE_LIST_OF(b->g, i ? b->separator : EMPTY, node, rest);
+		const uint32_t more = NODE_LIST_OF(b->g, i ? separator : EMPTY, node, fresh, rest);
 		rest = i >= hi ? EMPTY : i < lo ? more : NODE_EITHER_OF(b->g, EMPTY, more);
 	}
+	schema_tighten(b, was_tight);
 	if (lo > hi)
 		return NONE;
 	return schema_failed(b) ? NONE : NODE_LIST_OF(b->g, text(b, "["), rest, text(b, "]"));
@@ -302,7 +378,7 @@ static uint32_t chain(Schemas *b, const Members *m)
 		return effort_refuse(&g->effort, "there is no memory", -1);
 	for (uint32_t c = 0; c <= cells; c++) /* of the others only one counts as new: their keys may be equal */
 		at[c] = less(m->lo, c) > 1 && m->others != NONE ? NONE
-			: items_node(b, m->others, less(m->lo, c), less(m->hi, c), c > 0);
+			: items_node(b, m->others, less(m->lo, c), b->is_tight && less(m->hi, c) > 1 ? 1 : less(m->hi, c), c > 0);
 	for (uint32_t i = m->n; i-- > 0 && !schema_failed(b);)
 		for (uint32_t c = 0; c <= cells; c++) {
 			const uint32_t after = c < cells ? at[c + 1] : at[cells];
@@ -318,12 +394,8 @@ static uint32_t chain(Schemas *b, const Members *m)
 static bool read_names(Schemas *b, Members *m, json_t *names)
 {
 	const size_t before = schema_down(b, "propertyNames");
-	names = schema_resolve(b, names);
-	bool ok = names != NULL;
-	if (ok && (json_is_boolean(names) || json_object_get(names, "anyOf") || json_object_get(names, "oneOf")))
-		ok = schema_refuse(b, NULL, "a schema of strings, without anyOf and oneOf, is expected");
+	const bool ok = schema_strings(b, names, &m->names);
 	m->has_names = true;
-	ok = ok && schema_check(b, names) && (!schema_allows(names, "string") || schema_string(b, names, &m->names));
 	schema_up(b, before);
 	return ok;
 }

@@ -48,11 +48,9 @@ static const struct { const char *name, *regex; } formats[] = {
 	{"regex", "[A-Za-z0-9 _.,:;=/-]*"},
 };
 
-bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l)
+static bool refuse_pattern(Schemas *b, const char *key)
 {
-	Effort *e = &b->g->effort;
-	if (lexeme_of_regex(pattern, search, AS_JSON_STRING, l, e))
-		return true;
+	const Effort *e = &b->g->effort;
 	char why[160];
 	snprintf(why, sizeof why, "%s", e->why);
 	if (e->at >= 0)
@@ -61,15 +59,21 @@ bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search sea
 	return false;
 }
 
+bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l)
+{
+	return lexeme_of_regex(pattern, search, AS_JSON_STRING, l, &b->g->effort) || refuse_pattern(b, key);
+}
+
 /* Strings that all keywords so far allow; an empty lexeme says that none are left, where is_measured. */
-typedef struct Strings { Lexeme l; bool is_measured; } Strings;
+typedef struct Strings { Lexeme l; bool is_measured; uint32_t lo, hi; } Strings;
 
 /* Of *s what is in `more` too, which is given up. */
 static bool narrow(Schemas *b, Strings *s, Lexeme *more)
 {
 	Lexeme both;
 	if (!s->is_measured) {
-		*s = (Strings){*more, true};
+		s->l = *more;
+		s->is_measured = true;
 		return true;
 	}
 	const bool ok = lexeme_combine(&s->l, more, BOTH, &both, &b->g->effort);
@@ -84,9 +88,14 @@ static bool narrow(Schemas *b, Strings *s, Lexeme *more)
 static bool add_pattern(Schemas *b, json_t *pattern, Strings *s)
 {
 	Lexeme more = {0};
+	uint32_t lo, hi;
 	if (!json_is_string(pattern))
 		return schema_refuse(b, "pattern", "a string is expected");
-	return schema_pattern(b, "pattern", json_string_value(pattern), PART, &more) && narrow(b, s, &more);
+	if (!lexeme_of_pattern(json_string_value(pattern), &more, &lo, &hi, &b->g->effort))
+		return refuse_pattern(b, "pattern");
+	s->lo = lo > s->lo ? lo : s->lo;
+	s->hi = hi < s->hi ? hi : s->hi;
+	return narrow(b, s, &more);
 }
 
 /* The expression of a format; NULL: it says nothing. */
@@ -105,6 +114,8 @@ static bool add_format(Schemas *b, json_t *format, Strings *s)
 	Lexeme more = {0};
 	if (!json_is_string(format))
 		return schema_refuse(b, "format", "a string is expected");
+	if (regex && b->in_not)
+		return schema_refuse(b, "format", "format is not supported in not, if and branches of oneOf that meet");
 	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, s, &more));
 }
 
@@ -114,7 +125,8 @@ bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
 	(void)hi;
 	json_t *formats_of = json_object_get(schema, "format");
 	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
-		!json_object_get(schema, "enum") && (!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
+		!json_object_get(schema, "enum") && !json_object_get(schema, "not") &&
+		(!formats_of || (json_is_string(formats_of) && !format_regex(formats_of)));
 }
 
 /* const and enum, of names of properties. */
@@ -141,14 +153,13 @@ static bool add_values(Schemas *b, json_t *schema, Strings *s)
 	return ok;
 }
 
-bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+/* All but its counts, which *lo and *hi become. */
+static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi)
 {
-	uint32_t lo = 0, hi = ENDLESS;
 	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
 	size_t i;
-	Lexeme counted;
-	Strings s = {0};
-	bool ok = schema_count(b, schema, "minLength", &lo) && schema_count(b, schema, "maxLength", &hi);
+	Strings s = {.hi = ENDLESS};
+	bool ok = schema_count(b, schema, "minLength", &s.lo) && schema_count(b, schema, "maxLength", &s.hi);
 	if (json_object_get(schema, "const") || json_object_get(schema, "enum"))
 		ok = ok && add_values(b, schema, &s);
 	if (json_is_array(pattern)) /* of several schemas */
@@ -164,11 +175,58 @@ bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 	*l = s.l;
 	if (ok && !s.is_measured)
 		ok = lexeme_of_string(l, &b->g->effort);
-	if (ok && (lo > 0 || hi != ENDLESS) && (ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort))) {
-		lexeme_free(l);
-		*l = counted;
-	}
+	*lo = s.lo;
+	*hi = s.hi;
 	if (!ok)
 		lexeme_free(l);
 	return ok;
+}
+
+static bool count(Schemas *b, Lexeme *l, uint32_t lo, uint32_t hi)
+{
+	Lexeme counted;
+	if (lo == 0 && hi == ENDLESS)
+		return true;
+	const bool ok = lexeme_of_length(l, lo, hi, &counted, &b->g->effort);
+	lexeme_free(l);
+	*l = counted;
+	return ok;
+}
+
+bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+{
+	uint32_t lo, hi;
+	return uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi) &&
+		schema_without_not(b, schema, schema_strings, l);
+}
+
+uint32_t schema_string_node(Schemas *b, json_t *schema)
+{
+	enum { FEW = 4000 }; /* states, of an automaton that counts by itself */
+	Lexeme l = {0};
+	uint32_t lo, hi;
+	if (!uncounted(b, schema, &l, &lo, &hi))
+		return NONE;
+	const uint32_t most = hi != ENDLESS ? hi : lo;
+	if ((uint64_t)most * l.n_states > FEW && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
+		if (!lexeme_count(&l, &b->g->string, &b->g->effort)) {
+			lexeme_free(&l);
+			return NONE;
+		}
+		if (l.least)
+			return node_counted(b->g, &l, lo, hi);
+	}
+	return count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l) ? node_lexeme(b->g, &l) : NONE;
+}
+
+bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)
+{
+	*l = (Lexeme){0};
+	if (!(schema = schema_resolve(b, schema)))
+		return false;
+	if (json_is_true(schema))
+		return lexeme_of_string(l, &b->g->effort);
+	if (json_is_false(schema) || !schema_check(b, schema) || !schema_allows(schema, "string"))
+		return !schema_failed(b);
+	return schema_string(b, schema, l) && schema_of_branches(b, schema, schema_strings, l);
 }

@@ -44,8 +44,7 @@ static char *number_text(double x)
 	return strdup(s);
 }
 
-/* A scalar as it is written; free(). */
-static char *scalar_text(json_t *value)
+char *schema_scalar_text(json_t *value)
 {
 	char s[32];
 	size_t n;
@@ -73,7 +72,7 @@ static uint32_t value_node(Schemas *b, json_t *value)
 {
 	Grammar *g = b->g;
 	if (!json_is_object(value) && !json_is_array(value)) {
-		char *s = scalar_text(value);
+		char *s = schema_scalar_text(value);
 		const uint32_t node = s ? node_text(g, s, strlen(s)) : effort_refuse(&g->effort, "there is no memory", -1);
 		free(s);
 		return node;
@@ -99,7 +98,7 @@ static uint32_t value_node(Schemas *b, json_t *value)
 	return NODE_LIST_OF(g, node, node_text(g, is_object ? "}" : "]", 1));
 }
 
-static const char *type_of(json_t *value)
+const char *schema_type_of(json_t *value)
 {
 	switch (json_typeof(value)) {
 	case JSON_OBJECT: return "object";
@@ -140,39 +139,6 @@ bool schema_same(json_t *one, json_t *other)
 	return same;
 }
 
-static bool has_any(json_t *schema, const char *const *keys)
-{
-	for (; *keys; keys++)
-		if (json_object_get(schema, *keys))
-			return true;
-	return false;
-}
-
-/* Does the rest of the schema allow the value? */
-static bool fits(Schemas *b, json_t *schema, json_t *value)
-{
-	static const char *const of_strings[] = {"minLength", "maxLength", "pattern", "format", NULL},
-		*const of_numbers[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL},
-		*const of_objects[] = {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
-			"minProperties", "maxProperties", "unevaluatedProperties", NULL},
-		*const of_arrays[] = {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", NULL};
-	const char *type = type_of(value);
-	if (!schema_allows(schema, type))
-		return false;
-	if ((json_is_object(value) && has_any(schema, of_objects)) || (json_is_array(value) && has_any(schema, of_arrays)))
-		return schema_refuse(b, "enum", "objects and lists in enum need keywords of their members to be absent");
-	const bool is_string = json_is_string(value) && has_any(schema, of_strings);
-	if (!is_string && !(json_is_number(value) && has_any(schema, of_numbers)))
-		return true;
-	char *s = scalar_text(value);
-	Lexeme l = {0};
-	const bool ok = s && (is_string ? schema_string(b, schema, &l) : schema_number(b, schema, false, &l)) &&
-		lexeme_has(&l, s + is_string, strlen(s) - (size_t)is_string);
-	free(s);
-	lexeme_free(&l);
-	return ok;
-}
-
 /* All scalars: one automaton of their texts. */
 static uint32_t texts_node(Schemas *b, json_t *const *values, uint32_t n)
 {
@@ -181,7 +147,7 @@ static uint32_t texts_node(Schemas *b, json_t *const *values, uint32_t n)
 	Lexeme l = {0};
 	bool ok = texts && n_bytes;
 	for (uint32_t i = 0; ok && i < n; i++) {
-		ok = (texts[i] = scalar_text(values[i])) != NULL;
+		ok = (texts[i] = schema_scalar_text(values[i])) != NULL;
 		n_bytes[i] = ok ? strlen(texts[i]) : 0;
 	}
 	if (ok)
@@ -199,7 +165,9 @@ uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values)
 {
 	json_t *constant = json_object_get(schema, "const");
 	const size_t n = values ? json_array_size(values) : 1;
-	if (values && (!json_is_array(values) || n == 0 || n > GRAMMAR_MAX_CHOICES))
+	if (json_is_array(values) && n == 0) /* two that hold at once may have no value in common */
+		return NONE;
+	if (values && (!json_is_array(values) || n > GRAMMAR_MAX_CHOICES))
 		return schema_refuse(b, "enum", "a list of 1 to %d values is expected", GRAMMAR_MAX_CHOICES);
 	if (constant && json_object_get(schema, "enum")) {
 		bool among = false;
@@ -213,7 +181,7 @@ uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values)
 	bool are_scalars = true;
 	for (size_t i = 0; kept && nodes && i < n && !schema_failed(b); i++) {
 		json_t *one = values ? json_array_get(values, i) : constant;
-		if (!fits(b, schema, one))
+		if (!schema_takes(b, schema, one))
 			continue;
 		are_scalars &= !json_is_object(one) && !json_is_array(one);
 		kept[n_kept++] = one;

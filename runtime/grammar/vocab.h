@@ -13,10 +13,9 @@ struct GrammarVocab {
 	const Tok *tok;
 	int n_ids, n_words;
 	uint32_t n;          /* places */
-	uint8_t *byte;       /* [n] that leads to it */
-	uint32_t *end;       /* [n] */
-	uint8_t *height;     /* [n] most bytes that follow below it; 255: or more */
-	int32_t *token;      /* [n] whose bytes end there, -1 = none */
+	const uint32_t *tree, *ids; /* [n] TOK_SEC_TREE, TOK_SEC_TREE_IDS */
+	uint32_t *own_ids;   /* where they are not the tokenizer's */
+	uint16_t *height;    /* [n] most bytes that follow below it */
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
 	uint32_t first[256]; /* the place that a first byte leads to; n = none */
 	uint32_t depth;      /* most bytes of a token */
@@ -27,19 +26,27 @@ struct GrammarVocab {
 	uint32_t *in_short;  /* [SHORT, n_words] of them, those of at most 0, 1, ... characters */
 	Place *inside; uint32_t n_inside;   /* those that go on, the longest first */
 	Place *closing; uint32_t n_closing; /* those that end it, and ends that other tokens have within */
+	/* Commas of all tokens, and those after a quote of the same token: an item ends before, and another one begins. */
+	uint32_t *commas, n_commas, *quoted_commas, n_quoted_commas;
 	AtomTable atoms;     /* of it */
 };
+
+static inline uint8_t vocab_byte(const GrammarVocab *v, uint32_t place) { return (uint8_t)(v->tree[place] >> 24); }
+static inline uint32_t vocab_end(const GrammarVocab *v, uint32_t place)
+{
+	return place + (v->tree[place] & TOK_MAX_PLACES);
+}
 
 /* A token and those of the same bytes. */
 static inline void vocab_set(const GrammarVocab *v, uint32_t *words, uint32_t place)
 {
-	for (int32_t t = v->token[place]; t >= 0; t = v->same[t])
+	for (int32_t t = (int32_t)v->ids[place] - 1; t >= 0; t = v->same[t])
 		words[t / 32] |= (uint32_t)1 << t % 32;
 }
 
 static inline void vocab_clear(const GrammarVocab *v, uint32_t *words, uint32_t place)
 {
-	for (int32_t t = v->token[place]; t >= 0; t = v->same[t])
+	for (int32_t t = (int32_t)v->ids[place] - 1; t >= 0; t = v->same[t])
 		words[t / 32] &= ~((uint32_t)1 << t % 32);
 }
 

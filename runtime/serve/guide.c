@@ -12,7 +12,7 @@ enum { MARKER = sizeof marker - 1 };
 struct Guide {
 	const GrammarVocab *vocab;
 	GrammarText *text;
-	bool is_free;         /* reasoning goes on */
+	bool is_free, has_free; /* reasoning goes on; words are those of it */
 	bool needs_opener; int32_t opener; /* nothing came of the structure so far */
 	char tail[2 * MARKER]; size_t n_tail; /* end of the reasoning so far */
 	int32_t *ends; int n_ends;
@@ -74,7 +74,9 @@ const uint32_t *guide_mask(Guide *g, int *n_words)
 	if (!g->is_free && !g->needs_opener)
 		return grammar_text_mask(g->text, g->words) ? g->words : NULL;
 	if (g->is_free) {
-		allow_all(g);
+		if (!g->has_free)
+			allow_all(g);
+		g->has_free = true;
 	} else {
 		memset(g->words, 0, sizeof *g->words * (size_t)g->vocab->n_words);
 		g->words[g->opener / 32] = (uint32_t)1 << g->opener % 32;

@@ -1,6 +1,7 @@
 /* tool_calls.c - see tool_calls.h. */
 #include "runtime/serve/tool_calls.h"
 #include "artifacts/json_put.h"
+#include "runtime/grammar/grammar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,24 +170,6 @@ static int type_of_value(const json_t *value)
 	}
 }
 
-/* "#/$defs/Name" in the schema of all parameters. */
-static json_t *follow(json_t *root, const char *ref)
-{
-	char name[256];
-	if (ref[0] != '#')
-		return NULL;
-	for (const char *at = ref + 1; root && *at == '/';) {
-		const size_t n = strcspn(++at, "/");
-		if (n >= sizeof name)
-			return NULL;
-		memcpy(name, at, n);
-		name[n] = 0;
-		root = json_object_get(root, name);
-		at += n;
-	}
-	return root;
-}
-
 /* All types that a schema allows; 0: it says nothing. */
 static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 {
@@ -206,7 +189,7 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 	for (size_t i = 0; i < json_array_size(list) && (*budget)-- > 0; i++)
 		types |= type_of_value(json_array_get(list, i));
 	if (json_is_string(ref))
-		types |= types_of(root, follow(root, json_string_value(ref)), hops + 1, budget);
+		types |= types_of(root, grammar_at(root, json_string_value(ref)), hops + 1, budget);
 	for (size_t k = 0; k < sizeof unions / sizeof unions[0]; k++) {
 		json_t *each = json_object_get(schema, unions[k]);
 		for (size_t i = 0; i < json_array_size(each) && *budget > 0; i++)

@@ -7,19 +7,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* References of a schema that is moved to `path` follow it there. */
-static bool move_refs(json_t *schema, const char *path)
+static bool is_among(const char *key, const char *const *keys)
 {
+	while (*keys && strcmp(*keys, key) != 0)
+		keys++;
+	return *keys != NULL;
+}
+
+/* References of a schema that is moved to `path` follow it there; what is data and no schema stays. `is_map`: its keys
+ * are names, and each value is a schema. */
+static bool move_refs(json_t *schema, const char *path, bool is_map)
+{
+	static const char *const data[] = {"const", "enum", "default", "examples", "example", NULL},
+		*const maps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
+			"dependencies", NULL};
 	json_t *member;
 	const char *key;
 	size_t i;
 	bool good = true;
 	json_array_foreach(schema, i, member)
-		good = good && move_refs(member, path);
+		good = good && move_refs(member, path, false);
 	json_object_foreach(schema, key, member) {
-		const char *ref = strcmp(key, "$ref") == 0 ? json_string_value(member) : NULL;
+		const char *ref = !is_map && strcmp(key, "$ref") == 0 ? json_string_value(member) : NULL;
 		if (!ref || *ref != '#') {
-			good = good && move_refs(member, path);
+			if (is_map || !is_among(key, data))
+				good = good && move_refs(member, path, !is_map && is_among(key, maps));
 			continue;
 		}
 		json_t *moved = json_sprintf("#%s%s", path, ref + 1);
@@ -39,7 +51,7 @@ static json_t *arguments_of(json_t *function, const char *place)
 		return json_pack("{s:s, s:b}", "type", "object", "additionalProperties", 0);
 	json_t *schema = json_deep_copy(given);
 	snprintf(path, sizeof path, "%s%s", place, is_object ? "" : "/allOf/0");
-	if (!schema || !move_refs(schema, path)) {
+	if (!schema || !move_refs(schema, path, false)) {
 		json_decref(schema);
 		return NULL;
 	}

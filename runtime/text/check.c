@@ -50,6 +50,9 @@ static const struct { const char *name; uint32_t elem_bytes; bool required; } se
 	[TOK_SEC_COMPOSITIONS] = {"compositions", sizeof(TokComposition), false},
 	[TOK_SEC_PREFIX] = {"prefix", 4, false},
 	[TOK_SEC_SUFFIX] = {"suffix", 4, false},
+	[TOK_SEC_TREE] = {"tree", 4, false},
+	[TOK_SEC_TREE_IDS] = {"ids of the tree", 4, false},
+	[TOK_SEC_TREE_SAME] = {"equal tokens", sizeof(TokSame), false},
 };
 static_assert(sizeof sections / sizeof *sections == TOK_SEC_COUNT, "one row a section");
 
@@ -107,6 +110,9 @@ static void set_pointers(Check *c)
 	t->compositions = section(c, TOK_SEC_COMPOSITIONS);
 	t->prefix = section(c, TOK_SEC_PREFIX);
 	t->suffix = section(c, TOK_SEC_SUFFIX);
+	t->tree = section(c, TOK_SEC_TREE);
+	t->tree_ids = section(c, TOK_SEC_TREE_IDS);
+	t->tree_same = section(c, TOK_SEC_TREE_SAME);
 }
 
 static bool check_header(const Check *c)
@@ -227,6 +233,59 @@ static bool check_code(const Check *c)
 	return ok || bad(c, "a damaged program");
 }
 
+/* Has the token this text, and is one of those that a text is made of, or added? */
+static bool has_text(const Check *c, uint32_t id, const void *text, uint32_t n)
+{
+	const TokToken *o = &c->t->tokens[id];
+	return o->flags & TOK_EXISTS && !(o->flags & TOK_SPECIAL) && o->text_bytes == n &&
+		memcmp(c->t->strings + o->text, text, n) == 0;
+}
+
+/* Places inside each other, in the order of their bytes, which are those of the tokens. */
+static bool check_places(const Check *c, uint32_t *n_tokens)
+{
+	const Tok *t = c->t;
+	const uint32_t n = t->count[TOK_SEC_TREE];
+	uint32_t depth = 0, end[TOK_MAX_DEPTH];
+	uint8_t way[TOK_MAX_DEPTH];
+	int last[TOK_MAX_DEPTH + 1] = {-1}; /* byte of the place before on each level */
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t size = t->tree[i] & TOK_MAX_PLACES, byte = t->tree[i] >> 24, id = t->tree_ids[i];
+		while (depth > 0 && i >= end[depth - 1])
+			depth--;
+		if (depth == TOK_MAX_DEPTH || size == 0 || size > (depth ? end[depth - 1] : n) - i || (int)byte <= last[depth])
+			return false;
+		last[depth] = (int)byte;
+		way[depth] = (uint8_t)byte;
+		end[depth++] = i + size;
+		last[depth] = -1;
+		if (id > t->header->n_ids || (id ? !has_text(c, id - 1, way, depth) : size == 1))
+			return false;
+		*n_tokens += id != 0;
+	}
+	return true;
+}
+
+static bool check_vocab_tree(const Check *c)
+{
+	const Tok *t = c->t;
+	const uint32_t n_same = t->count[TOK_SEC_TREE_SAME];
+	uint32_t n_tokens = n_same, n_wanted = 0;
+	bool ok = t->count[TOK_SEC_TREE] == t->count[TOK_SEC_TREE_IDS] && t->count[TOK_SEC_TREE] <= TOK_MAX_PLACES &&
+		check_places(c, &n_tokens);
+	for (uint32_t i = 0; ok && i < n_same; i++) {
+		const TokSame s = t->tree_same[i];
+		ok = s.id < s.next && s.next < t->header->n_ids &&
+			has_text(c, s.id, t->strings + t->tokens[s.next].text, t->tokens[s.next].text_bytes) &&
+			!(t->tokens[s.next].flags & TOK_SPECIAL);
+	}
+	for (uint32_t id = 0; id < t->header->n_ids; id++)
+		n_wanted += tok_is_in_tree(&t->tokens[id]);
+	for (uint32_t i = 0; i < t->count[TOK_SEC_ADDED]; i++)
+		n_wanted -= tok_is_in_tree(&t->tokens[t->added[i].id]);
+	return (ok && (n_tokens == n_wanted || !t->count[TOK_SEC_TREE])) || bad(c, "a damaged tree of the vocabulary");
+}
+
 static bool is_utf8(const unsigned char *s, size_t n)
 {
 	for (size_t at = 0; at < n;) {
@@ -321,7 +380,7 @@ int tok_open(Tok *t, const void *bytes, size_t n_bytes, char *why, size_t why_by
 	bool ok = check_header(&c) && check_tokens(&c) && check_merges(&c) && check_ids(&c) &&
 		check_hash(&c, t->vocab_hash, t->count[TOK_SEC_VOCAB_HASH], h->n_ids) &&
 		check_hash(&c, t->merge_hash, t->count[TOK_SEC_MERGE_HASH], t->count[TOK_SEC_MERGES]) &&
-		check_tree(&c, 0) && check_tree(&c, 1) && check_code(&c) && check_steps(&c) &&
+		check_tree(&c, 0) && check_tree(&c, 1) && check_vocab_tree(&c) && check_code(&c) && check_steps(&c) &&
 		check_index(&c, TOK_SEC_CLASS_INDEX, t->class_index, TOK_SEC_CLASS_BLOCKS) &&
 		check_normalisation(&c);
 	return ok ? 0 : TOK_E_FORMAT;

@@ -59,6 +59,8 @@ typedef struct Tok {
 	const uint32_t *points;
 	const TokComposition *compositions;
 	const uint32_t *prefix, *suffix;
+	const uint32_t *tree, *tree_ids;
+	const TokSame *tree_same;
 	uint32_t count[TOK_SEC_COUNT]; /* elements of each section */
 } Tok;
 

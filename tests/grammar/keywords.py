@@ -99,6 +99,16 @@ class Schemas:
         members |= self.some(0.1, {"type": lambda: r.choice([*TYPES, ["string", "null"]])})
         return members | self.some(0.08, {"anyOf": lambda: [self.schema(depth + 1) for _ in range(2)]})
 
+    def conditions(self, depth):
+        """What changes the seed of no schema without it: it is drawn last."""
+        r, make = self.rng, lambda: self.schema(depth + 2)
+        kind = r.choice(["not", "not", "if", "if", "dependentRequired", "dependentSchemas", "contains"])
+        if kind == "if":
+            return {"if": make()} | self.some(0.7, {"then": make, "else": make})
+        if kind == "dependentRequired":
+            return {kind: {r.choice(NAMES): r.sample(NAMES, r.randrange(3)) for _ in range(r.randrange(1, 3))}}
+        return {kind: {r.choice(NAMES): make()} if kind == "dependentSchemas" else make()}
+
     def reference(self):
         members = {"$ref": self.rng.choice(["#/$defs/d0", "#/$defs/d1", "#"])}
         members |= self.of_strings() if self.rng.random() < 0.2 else {}
@@ -127,9 +137,11 @@ class Schemas:
         return members | (self.of_strings() if kind == "string" else {})
 
 
-def schema_of_all(rng):
+def schema_of_all(rng, conditions=False):
     schemas = Schemas(rng)
     schema = schemas.schema()
+    if conditions and isinstance(schema, dict):
+        schema = schema | schemas.conditions(0)
     if '"$ref"' in json.dumps(schema):
         schema = schema | {"$defs": {"d0": schemas.schema(2), "d1": schemas.schema(2)}}
     return schema

@@ -580,6 +580,23 @@ FORCED = [
     {"type": "function", "function": {"name": "ping"}},
     {"type": "function", "function": {"name": "either", "parameters": {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {}}}},
 ]
+# References into lists and with escapes; and data that only looks like references.
+LIKE = {"$ref": "#/$defs/a~1b"}
+FORCED.append(
+    tool(
+        "refer",
+        {
+            "one": {"$ref": "#/$defs/list/anyOf/1"},
+            "two": LIKE,
+            "const": {"const": LIKE},
+            "enum": {"enum": [LIKE, [LIKE]]},
+        },
+        required=["one", "two", "const", "enum"],
+        additionalProperties=False,
+        default=LIKE,
+        **{"$defs": {"list": {"anyOf": [{"type": "null"}, {"enum": [7, "x"]}]}, "a/b": {"type": "boolean"}}},
+    )
+)
 FORCED[0]["function"]["strict"] = True
 FORCED[0]["function"]["parameters"] |= {
     "additionalProperties": False,

@@ -43,8 +43,21 @@ TOOLS = [
             "any": {},
             "loop": {"$ref": "#/properties/loop"},
             "both": {"allOf": [{"$ref": "#/$defs/Colour"}]},
+            "second": {"$ref": "#/properties/either/anyOf/1"},
+            "slash": {"$ref": "#/$defs/a~1b"},
+            "tilde": {"$ref": "#/$defs/~0"},
+            "percent": {"$ref": "#/$defs/50%25"},
+            "none": {"$ref": "#/properties/either/anyOf/x"},
         },
-        **{"$defs": {"Colour": {"type": "string", "enum": ["red", "7"]}}, "additionalProperties": {"type": "integer"}},
+        **{
+            "$defs": {
+                "Colour": {"type": "string", "enum": ["red", "7"]},
+                "a/b": {"type": "integer"},
+                "~": {"type": "boolean"},
+                "50%": {"type": "number"},
+            },
+            "additionalProperties": {"type": "integer"},
+        },
     ),
     tool("mcp__files.read:v1/x", {"path": {"type": "string"}}),
 ]
@@ -193,6 +206,11 @@ ELEMENTS = [
             f("typed", ("maybe", "7"), ("either", "None"), ("any", "7"), ("loop", "7"), ("both", "7"), ("more", "7"))
         ),
         [call(0, "typed", maybe="7", either=None, any="7", loop="7", both="7", more=7)],
+    ),
+    (
+        "qwen3_coder",
+        block(f("typed", ("second", "null"), ("slash", "7"), ("tilde", "true"), ("percent", "1.5"), ("none", "7"))),
+        [call(0, "typed", second=None, slash=7, tilde=True, percent=1.5, none="7")],
     ),
     ("qwen3_coder", block(f("typed", ("i", "1.0"), ("i2", "01"))), [call(0, "typed", i="1.0", i2="01")]),
     (

@@ -172,7 +172,7 @@ static void test_refusals(void **state)
 	refused(copy, n + 8, "compiled tokenizer: bytes behind the last section");
 	h->total_bytes -= 8;
 	h->version++;
-	refused(copy, n, "compiled tokenizer: version 2, expected 1");
+	refused(copy, n, "compiled tokenizer: version 3, expected 2");
 	h->version--;
 	h->bos_id = (int32_t)h->n_ids;
 	refused(copy, n, "compiled tokenizer: a special id outside the vocabulary");
@@ -183,6 +183,18 @@ static void test_refusals(void **state)
 	TokToken *tokens = (TokToken *)(copy + h->sections[TOK_SEC_TOKENS].offset);
 	tokens[5].text = UINT32_MAX;
 	refused(copy, n, "compiled tokenizer: a token outside its limits");
+	memcpy(copy, l.image.bytes, n);
+	/* each place with another byte, size or token, and equal tokens that are not */
+	const uint32_t changes[] = {1, 2, 1 << 20, 1 << 24, 1u << 31};
+	for (TokSection s = TOK_SEC_TREE; s <= TOK_SEC_TREE_SAME; s++) {
+		uint32_t *words = (uint32_t *)(copy + h->sections[s].offset);
+		for (uint32_t i = 0; i < h->sections[s].bytes / 4; i++)
+			for (size_t k = 0; k < sizeof changes / sizeof changes[0]; k++) {
+				words[i] ^= changes[k];
+				refused(copy, n, "compiled tokenizer: a damaged tree of the vocabulary");
+				words[i] ^= changes[k];
+			}
+	}
 	free(copy);
 	unload(&l);
 }
