@@ -78,7 +78,7 @@ CODE(A0216, EXIT_BAD_INPUT, "wrong facts of a family",
 	"A line of the file that --family names is not one that atlasc reads, or what its layers need is missing.",
 	"Correct the line that the message names; docs/families.md describes every table and key.")
 CODE(A0217, EXIT_OK, "one rope table for all lengths",
-	"Longrope has two lists of factors, for texts up to the original context and for longer ones; a plan has one of them.",
+	"Longrope has two lists of factors, for texts up to the original context and for longer ones; a plan has one.",
 	"Nothing, or another runtime.max_context: one at most as long as the original context takes the short list.")
 /* A03xx MODEL.toml */
 CODE(A0301, EXIT_BAD_INPUT, "not in the supported subset of TOML",

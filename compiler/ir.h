@@ -139,7 +139,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double norm_eps;
 	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
 	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
-	int n_shared;           /* experts that all rows go to, each as wide as the others: together one; 0 = shared_dim says it */
+	int n_shared;           /* experts for all rows, as wide as the others: together one; 0 = shared_dim says it */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;
 	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */

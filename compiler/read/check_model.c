@@ -60,8 +60,8 @@ static void check_tensors(const Model *m)
 	}
 }
 
-/* transformers takes one list or the other by the length that each text has so far, and computes keys anew that are in a
- * cache already; a plan has one of them. */
+/* transformers takes one list or the other by the length that each text has so far, though keys in its cache were
+ * turned by the other; a plan has one of them. */
 static void tell_longrope(Compile *c)
 {
 	const Rope *rope = &c->model.config.ropes[0];

@@ -48,9 +48,9 @@ typedef enum TensorRole {
 
 enum { MAX_TYPES = 4, MAX_PREFIXES = 4, MAX_WORDS = 4 };
 
-/* What a word of layer_types means. Positions turn by the first table, by one of its own, which files must state or need
- * not, or by none; or by none only where there are windows. */
-typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_STATED, WORD_ROPE_NONE, WORD_ROPE_NONE_BESIDE_WINDOWS
+/* What a word of layer_types means. Positions turn by the first table, by one of its own, which files must state or
+ * need not, or by none; or by none only where there are windows. */
+typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_STATED, WORD_ROPE_NONE, WORD_ROPE_NONE_NEXT_TO_WINDOWS
 } WordRope;
 typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed; WordRope rope; } LayerWord;
 

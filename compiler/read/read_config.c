@@ -302,8 +302,8 @@ static void read_kind(Reading *r)
 	}
 	read_architecture(r);
 	if (code && r->family && key_of_reader(r->family, READER_CODE))
-		note_at(r->d, A0213, code->at, "auto_map names Python code of the checkpoint: it is never run, %s is the class of "
-			"transformers", r->family->name);
+		note_at(r->d, A0213, code->at, "auto_map names Python code of the checkpoint: it is never run, the class of %s "
+			"in transformers is followed", r->family->name);
 	else if (code && !value_passes(code, IS_EMPTY))
 		fail_at(r->d, A0204, code->at, "auto_map names Python code of the checkpoint: it is never run");
 	read_quant(r->c, config_lookup(r, "quantization_config"));

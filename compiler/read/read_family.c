@@ -369,8 +369,8 @@ static void read_keys(Facts *r, const Value *list)
 
 static void read_layer(Facts *r, const Value *v)
 {
-	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias", "rotary_part",
-		"mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
+	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
+		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
@@ -404,7 +404,7 @@ static void read_layer(Facts *r, const Value *v)
 static void read_words(Facts *r, const Value *list)
 {
 	static const char *const keys[] = {"mixer", "window", "rope"}, *const mixers[] = {"attention", "delta"};
-	static const char *const ropes[] = {"first", "own", "stated", "none", "none beside windows"};
+	static const char *const ropes[] = {"first", "own", "stated", "none", "none next to windows"};
 	Family *f = r->f;
 	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false, WORD_ROPE_FIRST};
 	if (!list || !want_table(r->d, A0216, "family.layers", list))
@@ -501,7 +501,7 @@ static void check_whole(Facts *r, const Value *family)
 		{true, "ffn_dim", "an MLP"}, {experts, "n_active", "experts"},
 		{is_read(f, "n_active") || is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim") ||
 			f->layer.router == ROUTER_SIGMOID, "n_experts", "experts"},
-		{is_read(f, "n_dense") || is_read(f, "mlp_types"), "dense_dim", "an MLP beside experts"},
+		{is_read(f, "n_dense") || is_read(f, "mlp_types"), "dense_dim", "an MLP next to experts"},
 		{delta, "n_k_heads", "delta"}, {delta, "n_v_heads", "delta"}, {delta, "k_dim", "delta"},
 		{delta, "v_dim", "delta"}, {delta, "conv_width", "delta"}, {delta, "interval", "delta"},
 		{delta, "layer_types", "delta"},

@@ -310,12 +310,12 @@ static void set_ropes(Reading *r, const bool *is_windowed, int window)
 		ropes[1] = f->words[i].is_windowed ? f->words[i].rope : ropes[1];
 	for (int l = 0; l < r->cf->n_layers && (ropes[0] || ropes[1]); l++) {
 		const WordRope rope = ropes[is_windowed[l]];
-		const bool has_none = rope == WORD_ROPE_NONE || (rope == WORD_ROPE_NONE_BESIDE_WINDOWS && window > 0);
+		const bool has_none = rope == WORD_ROPE_NONE || (rope == WORD_ROPE_NONE_NEXT_TO_WINDOWS && window > 0);
 		r->cf->layers[l].rope = has_none ? -1 : rope == WORD_ROPE_OWN || rope == WORD_ROPE_STATED;
 	}
 }
 
-/* Which layers have a window where no list says so: all but every n-th, those without rope, or those from `first` on. */
+/* Which layers have a window where no list says so: all but every n-th, those without rope, those from `first` on. */
 static bool is_windowed_alone(Reading *r, int l, int every, int first)
 {
 	if (name_of(r, READER_FULL_INTERVAL))

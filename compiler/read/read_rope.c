@@ -26,7 +26,8 @@ enum { ON_DEFAULT = 1 << ROPE_DEFAULT, ON_LINEAR = 1 << ROPE_LINEAR, ON_LLAMA3 =
 static const struct { const char *name; int kinds; } rope_keys[] = {
 	{"rope_type", ON_ALL}, {"type", ON_ALL | NULL_IS_ABSENT}, {"rope_theta", ON_ALL}, {"partial_rotary_factor", ON_ALL},
 	{"original_max_position_embeddings", ON_ALL}, {"finetuned", ON_ALL | NULL_IS_ABSENT},
-	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG}, {"short_factor", ON_LONG}, {"long_factor", ON_LONG}, {"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
+	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG}, {"short_factor", ON_LONG}, {"long_factor", ON_LONG},
+	{"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
 	{"attention_factor", ON_YARN | ON_LONG | NULL_IS_ABSENT}, {"beta_fast", ON_YARN | NULL_IS_ABSENT},
 	{"beta_slow", ON_YARN | NULL_IS_ABSENT}, {"mscale", ON_YARN | NULL_IS_ABSENT},
 	{"mscale_all_dim", ON_YARN | NULL_IS_ABSENT}, {"truncate", ON_YARN},
@@ -226,8 +227,9 @@ static void compare_places(const Table *t)
 	for (const Value *v = other->first; v; v = v->next) {
 		bool is_type = strcmp(v->key, "type") == 0 || strcmp(v->key, "rope_type") == 0;
 		if (v->kind != VALUE_NULL && !is_type && !value_get(read, v->key) && !lookup(r, v->key))
-			fail_at(r->d, A0209, v->at, "%s.%s: %s in line %d lacks it, and they must say the same", t->label[PARAMETERS],
-				clip_text(r->d->arena, v->key, strlen(v->key), 48), t->label[SCALING], read->at.line);
+			fail_at(r->d, A0209, v->at, "%s.%s: %s in line %d lacks it, and they must say the same",
+				t->label[PARAMETERS], clip_text(r->d->arena, v->key, strlen(v->key), 48), t->label[SCALING],
+				read->at.line);
 	}
 }
 
@@ -331,12 +333,12 @@ static void read_tables_by_word(Reading *r, const Value *parameters, const char 
 {
 	const Value *scaling = lookup(r, "rope_scaling");
 	if (scaling && scaling->n)
-		fail_at(r->d, A0209, scaling->at, "rope_scaling: rope_parameters in line %d has tables for kinds of layers, which "
-			"take its place", parameters->at.line);
+		fail_at(r->d, A0209, scaling->at, "rope_scaling: rope_parameters in line %d has tables for kinds of layers, "
+			"which take its place", parameters->at.line);
 	for (const Value *v = parameters->first; v; v = v->next)
 		if (strcmp(v->key, words[0]) != 0 && strcmp(v->key, words[1]) != 0 &&
 				strcmp(v->key, "original_max_position_embeddings") != 0)
-			fail_at(r->d, A0209, v->at, "rope_parameters.%s: beside tables for kinds of layers it is of none",
+			fail_at(r->d, A0209, v->at, "rope_parameters.%s: next to tables for kinds of layers it is of none",
 				clip_text(r->d->arena, v->key, strlen(v->key), 48));
 	for (int i = 0; i < 2; i++) {
 		const Value *own = value_get(parameters, words[i]);
@@ -366,8 +368,8 @@ void read_rope(ConfigReading *r)
 		return;
 	}
 	if (must_be_stated) {
-		fail_at(r->d, A0209, parameters ? parameters->at : r->text->at, "rope_parameters.%s is missing: %s states a table "
-			"for each kind of layer", words[0], r->family->name);
+		fail_at(r->d, A0209, parameters ? parameters->at : r->text->at, "rope_parameters.%s is missing: %s states a "
+			"table for each kind of layer", words[0], r->family->name);
 		return;
 	}
 	read_table(&(Table){r, &cf->ropes[0], {parameters, lookup(r, "rope_scaling"), r->text},

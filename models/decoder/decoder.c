@@ -46,8 +46,8 @@ static void rope_frequencies(const Rope *r, int dim, int context, float *out)
 	}
 }
 
-/* The factor on cos and sin. Yarn: given, or from mscale, or 0.1 ln(factor) + 1; longrope: given, or sqrt(1 + ln(factor) /
- * ln(original_context)). */
+/* The factor on cos and sin. Yarn: given, or from mscale, or 0.1 ln(factor) + 1; longrope: given, or
+ * sqrt(1 + ln(factor) / ln(original_context)). */
 static double rope_factor(const Rope *r)
 {
 	if (r->kind != ROPE_YARN && r->kind != ROPE_LONGROPE)

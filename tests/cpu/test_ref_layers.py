@@ -57,13 +57,22 @@ def np_route_sigmoid(logits, bias, active, norm, groups, top, eps, scale):
 
 @pytest.mark.parametrize("norm", [0, 1])
 @pytest.mark.parametrize("spread", [0.0, 0.3, 30.0])
-@pytest.mark.parametrize(("experts", "active", "groups", "top"), [(1, 1, 1, 1), (8, 3, 4, 2), (128, 8, 1, 1), (160, 8, 8, 4)])
+@pytest.mark.parametrize(
+    ("experts", "active", "groups", "top"), [(1, 1, 1, 1), (8, 3, 4, 2), (128, 8, 1, 1), (160, 8, 8, 4)]
+)
 def test_route_sigmoid(ref, experts, active, groups, top, spread, norm):  # noqa: F811
     """A bias of any size chooses experts and is no part of their shares, not even where it is far above what a sigmoid
     can be: shares found again by taking the bias away would be none."""
     g = rng(experts)
     logits, bias = 3 * normal(g, 9, experts), (spread * normal(g, experts)).astype(np.float32)
-    attrs = {"TOPK": active, "NORM_TOPK": norm, "GROUPS": groups, "TOP_GROUPS": top, "SHARE_EPS": 1e-20, "SHARE_SCALE": 2.5}
+    attrs = {
+        "TOPK": active,
+        "NORM_TOPK": norm,
+        "GROUPS": groups,
+        "TOP_GROUPS": top,
+        "SHARE_EPS": 1e-20,
+        "SHARE_SCALE": 2.5,
+    }
     got = ref("route_sigmoid", attrs, logits=logits, bias=bias, expert=blank(9, active, kind=np.int32),
               share=blank(9, active))  # fmt: skip
     want, share = np_route_sigmoid(logits, bias.astype(np.float64), active, norm, groups, top, 1e-20, 2.5)

@@ -36,7 +36,7 @@ MUTANTS = [
     ("mixtral", {"num_experts": 5}, "A0205", "num_experts = 5: num_local_experts in line"),
     ("olmo3", {"rope_theta": 10000}, "A0209", "rope_theta = 10000: the class gives layers of sliding_attention 500000 all the same"),
     ("olmo3", {"rope_scaling": None, "rope_parameters": {"full_attention": {"rope_type": "default"}, "factor": 2.0}}, "A0209",
-     "rope_parameters.factor: beside tables for kinds of layers it is of none"),
+     "rope_parameters.factor: next to tables for kinds of layers it is of none"),
     ("olmo3", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "A0209",
      "rope_scaling: rope_parameters in line"),
     ("olmo3", {"sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
@@ -128,4 +128,6 @@ def test_a_tensor_is_missing(atlasc, tmp_path, name, tensor):
     (tmp_path / "model.safetensors").write_bytes(raw[:8] + renamed + raw[8 + size :])
     done = atlasc(tmp_path, "--target", "none", "--dry-run")
     assert done.returncode == 4
-    assert any(f"error[A0601]: tensor {tensor} is missing: {name}" in line for line in done.stderr.splitlines()), done.stderr
+    assert any(f"error[A0601]: tensor {tensor} is missing: {name}" in line for line in done.stderr.splitlines()), (
+        done.stderr
+    )

@@ -19,7 +19,7 @@ TRAPS = [
     ("gemma3", '{ is = "query_scale", default = 256 }', '{ unused = "any" }'),
     ("gemma3", 'rope_local_base_freq = { is = "own_theta", default = 10000 }', 'rope_local_base_freq = { unused = "any" }'),
     ("olmo3", 'window = true, rope = "own"', "window = true"),
-    ("exaone4", 'full_attention = { rope = "none beside windows" }\n', ""),
+    ("exaone4", 'full_attention = { rope = "none next to windows" }\n', ""),
     ("glm4_moe", 'routed_scaling_factor = { is = "share_scale", default = 1.0 }', 'routed_scaling_factor = { unused = "any" }'),
     ("glm4_moe", 'n_group = { is = "n_groups", default = 1 }\ntopk_group = { is = "top_groups", default = 1 }',
      'n_group = { unused = "any" }\ntopk_group = { unused = "any" }'),
@@ -33,9 +33,7 @@ def test_trap(atlasc, atlas, tmp_path, name, right, wrong):
     text = (MODELS / f"{name}.toml").read_text()
     assert text.count(right) == 1
     (tmp_path / "f.toml").write_text(text.replace(right, wrong))
-    done = atlasc(
-        HERE / name, "--family", tmp_path / "f.toml", "--target", "none", "-o", tmp_path / "p.bin", "-q"
-    )
+    done = atlasc(HERE / name, "--family", tmp_path / "f.toml", "--target", "none", "-o", tmp_path / "p.bin", "-q")
     assert done.returncode == 0, done.stderr
     want = load_file(HERE / name / "golden.safetensors")
     ids = ",".join(map(str, want["prompt"]))

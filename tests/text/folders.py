@@ -359,6 +359,12 @@ for _type in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "
 for _type in ("llama", "mistral", "qwen3"):
     for _class in (None, "LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"):
         with_config(f"characters, {_type} of {_class}", "spm", _type, tokenizer_class=_class or ...)
+for _type in ("exaone4", "glm4_moe", "laguna", "minimax_m2", "olmo3", "phi3", "qwen3_vl", "seed_oss", "smollm3"):
+    for _class in (None, "Qwen2Tokenizer", "GPT2TokenizerFast"):
+        with_config(f"{_type} of {_class}", model_type=_type, tokenizer_class=_class or ...)
+for _type in ("gemma3", "gemma3_text", "mixtral", "phi3"):
+    for _class in (None, "GemmaTokenizer", "GemmaTokenizerFast", "LlamaTokenizer", "PreTrainedTokenizerFast"):
+        with_config(f"characters, {_type} of {_class}", "spm", _type, tokenizer_class=_class or ...)
 for _space in (None, True, False):
     for _legacy in (None, True, False, ...):
         with_config(

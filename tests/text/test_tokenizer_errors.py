@@ -467,8 +467,8 @@ CONFIGS = {
         '{"tokenizer_class": $"CohereTokenizerFast"}',
         "A0507",
         'tokenizer_class = "CohereTokenizerFast": this class builds parts of the tokenizer itself, which is not '
-        "implemented; expected one of PreTrainedTokenizerFast, Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer, GPT2Tokenizer, "
-        "GPTNeoXTokenizer",
+        "implemented; expected one of PreTrainedTokenizerFast, Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer, "
+        "GemmaTokenizer, GPT2Tokenizer, GPTNeoXTokenizer",
     ),
     "class of no text": ('{"tokenizer_class": $["x"]}', "A0504", 'tokenizer_class = ["x"]: expected a string'),
     "code": (
