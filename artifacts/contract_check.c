@@ -460,7 +460,7 @@ static bool check_decision(const Kernel *k, const Fit *fit, const Slot *s, bool 
 typedef struct Ops {
 	const Graph *g;
 	int *order, *start; /* [n_ops]; [n_layers + 3]: those of layer l begin at order[start[l + 1]] */
-	uint32_t has[OP_COUNT]; /* bit i: attr_fields[i] */
+	uint64_t has[OP_COUNT]; /* bit i: attr_fields[i] */
 } Ops;
 
 static bool index_ops(Ops *o, const Graph *g)
@@ -471,7 +471,7 @@ static bool index_ops(Ops *o, const Graph *g)
 		return false;
 	for (int k = 0; k < OP_COUNT; k++)
 		for (int i = 0; i < n_attr_fields; i++)
-			o->has[k] |= (uint32_t)op_has_attr((OpKind)k, attr_fields[i].label) << i;
+			o->has[k] |= (uint64_t)op_has_attr((OpKind)k, attr_fields[i].label) << i;
 	for (int i = 0; i < g->n_ops; i++)
 		o->start[g->ops[i].layer + 3]++;
 	for (int l = 0; l <= g->n_layers + 2; l++)
