@@ -202,7 +202,7 @@ bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 
 uint32_t schema_string_node(Schemas *b, json_t *schema)
 {
-	enum { FEW = 4000 }; /* states, of an automaton that counts by itself */
+	enum { FEW = 16000 }; /* states, of an automaton that counts by itself */
 	Lexeme l = {0};
 	uint32_t lo, hi;
 	if (!uncounted(b, schema, &l, &lo, &hi))
