@@ -302,6 +302,13 @@ static void set_rows(Meaning *m, int y)
 }
 
 static void norm_linear(Meaning *m) { set_all(m, "y", products(m, normed(m, in(m, "x"), "norm"), "w", "bias")); }
+static void norm_linear_narrow(Meaning *m)
+{
+	const int n = normed(m, in(m, "x"), "norm");
+	set_all(m, "y", products(m, n, "w", "bias"));
+	set_all(m, "y_narrow", products(m, n, "w_narrow", NULL));
+}
+
 static void norm_rows(Meaning *m) { set_rows(m, normed(m, in(m, "x"), "norm")); }
 static void quant_rows(Meaning *m) { set_rows(m, in(m, "x")); }
 static void linear_rows(Meaning *m) { set_all(m, "y", products(m, rows(m), "w", "bias")); }
@@ -700,8 +707,9 @@ static void follow_rows(Meaning *m)
 
 static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_embed_next] = embed_next, [OP_embed_prompt] = embed_prompt, [OP_embed_verify] = embed_verify,
-	[OP_norm_linear] = norm_linear, [OP_norm_rows] = norm_rows, [OP_norm_rows_fp8] = norm_rows,
-	[OP_norm_rows_fp4] = norm_rows, [OP_quant_rows] = quant_rows, [OP_quant_rows_fp4] = quant_rows,
+	[OP_norm_linear] = norm_linear, [OP_norm_linear_narrow] = norm_linear_narrow, [OP_norm_rows] = norm_rows,
+	[OP_norm_rows_fp8] = norm_rows, [OP_norm_rows_fp4] = norm_rows, [OP_quant_rows] = quant_rows,
+	[OP_quant_rows_fp4] = quant_rows,
 	[OP_linear_rows] = linear_rows, [OP_linear_residual] = linear_residual, [OP_norm_swiglu] = norm_swiglu,
 	[OP_linear_swiglu] = linear_swiglu, [OP_linear_swiglu_fp8] = linear_swiglu, [OP_rope_write] = rope_write,
 	[OP_keys_write] = keys_write, [OP_attention_step] = attention_step, [OP_attention_verify] = attention_verify,

@@ -289,6 +289,11 @@ OP(norm_linear, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
 	"rmsnorm; linear (several linears of one input as one: rows of w and of its scales in order)",
 	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(codes, w, "N, K"), SCALES(w, "N"),
 	IN_OPT(weight, bias, "N"), OUT(floats, y, "ROWS, N"))
+OP(norm_linear_narrow, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
+	"norm_linear; then linear of the same normed rows: y_narrow, a few more columns",
+	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(codes, w, "N, K"), SCALES(w, "N"),
+	IN_OPT(weight, bias, "N"), IN(weight, w_narrow, "M, K"), OUT(floats, y, "ROWS, N"),
+	OUT(floats, y_narrow, "ROWS, M"))
 OP(norm_rows, OP_FUSED, "EPS NORM_ONE", "rmsnorm, of rows in use",
 	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), OUT(floats, y, "ROWS, K"))
 OP(norm_rows_fp8, OP_FUSED, "EPS NORM_ONE", "rmsnorm; quantise: of rows in use",

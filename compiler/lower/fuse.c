@@ -245,6 +245,30 @@ static void join_linears(Fuser *f, LOp *op, int i, int n)
 	merge_attrs(op, member(f, i));
 }
 
+enum { FEW_ROWS = 16, FEW_COLUMNS = 128 };
+
+/* May the n_more linears after n others, from position i on, be narrow columns of the same launch? They are few, in
+ * bf16 and without a bias, rows are few too, and none are multiplied in tiles or by codes. In an invariant plan each
+ * product stays what it is for many rows, since the sums of all buckets have one order. */
+static bool are_narrow(Fuser *f, int i, int n, int n_more)
+{
+	int64_t columns = 0;
+	for (int k = i + n; k < i + n + n_more; k++) {
+		const Tensor *w = weight_tensor(f, member(f, k), "w");
+		if (w->dtype != DT_bf16 || weight_tensor(f, member(f, k), "bias"))
+			return false;
+		columns += w->shape[0];
+	}
+	const Tensor *w = weight_tensor(f, member(f, i), "w");
+	const int block = member(f, i)->attrs.block_n;
+	const KernelTemplate *t = next_template(f, OP_norm_linear_narrow, NULL);
+	return n_more && columns <= FEW_COLUMNS && f->low->rows <= FEW_ROWS && w->shape[1] % 128 == 0 && t &&
+		(w->dtype == DT_bf16 ||
+			(w->dtype == DT_e4m3 && block == member(f, i)->attrs.block_k && block % FP8_BLOCK == 0)) &&
+		!f->c->model.options.is_invariant && place_of_norm(f, i, n) == INSIDE &&
+		place_of_norm(f, i + n, n_more) == INSIDE;
+}
+
 /* The products in bf16 of a phase that read tensor x into f->at; false when something else reads it too. */
 static bool find_readers(Fuser *f, int x)
 {
@@ -277,7 +301,16 @@ static bool norm_linear(Fuser *f, int i)
 	const bool is_joined = are_columns_read(f, group);
 	for (int at = 0; at < all; at += n) {
 		n = is_joined ? count_linears(f, at, y) : 1;
+		const int n_narrow = is_joined && at + n < all ? count_linears(f, at + n, y) : 0;
 		const NormPlace place = place_of_norm(f, at, n);
+		if (are_narrow(f, at, n, n_narrow)) {
+			LOp *op = op_behind_norm(f, OP_norm_linear_narrow, norm, member(f, at), INSIDE);
+			join_linears(f, op, at, n);
+			op->operands[op_operand(op->kind, "w_narrow")] = joined_weight(f, at + n, n_narrow, "w");
+			op->operands[op_operand(op->kind, "y_narrow")] = joined_output(f, at + n, n_narrow);
+			n += n_narrow;
+			continue;
+		}
 		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, member(f, at), place);
 		join_linears(f, op, at, n);
 		if (!is_joined)

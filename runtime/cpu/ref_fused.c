@@ -70,6 +70,13 @@ void ref_norm_linear(const RefCall *c)
 	linear(c, n, "w", arg(c, "bias"), arg(c, "y"));
 }
 
+void ref_norm_linear_narrow(const RefCall *c)
+{
+	RefOperand n = normed(c, arg(c, "x")), absent = {0};
+	linear(c, n, "w", arg(c, "bias"), arg(c, "y"));
+	RUN(c, OP_linear, n, arg(c, "w_narrow"), absent, absent, absent, arg(c, "y_narrow"));
+}
+
 void ref_norm_rows_fp8(const RefCall *c)
 {
 	RUN(c, OP_quantise, normed(c, arg(c, "x")), arg(c, "y"), arg(c, "y_scale"));

@@ -91,9 +91,12 @@ def test_products_of_two_formats_behind_one_norm(lowered):
     """Each of the groups that can be joined is a product: with the norm inside, or on rows as it likes them."""
     for (kind, rows), layers in lowered.items():
         if kind == "decode":
-            assert names(layers[0]) == ["norm_linear", "norm_linear", "delta_step", "linear_residual", *MLP]
+            products = ["norm_linear_narrow"] if rows <= 16 else ["norm_linear", "norm_linear"]
+            assert names(layers[0]) == [*products, "delta_step", "linear_residual", *MLP]
             assert names(layers[3]) == ["norm_linear", "attention_step", "linear_residual", *MLP]
-            assert layers[0][2][1]["ba"] != "-" and layers[0][2][1]["x"] == layers[0][0][1]["y"]
+            delta = layers[0][len(products)][1]
+            assert delta["x"] == layers[0][0][1]["y"]
+            assert delta["ba"] == layers[0][len(products) - 1][1]["y_narrow" if rows <= 16 else "y"]
         elif kind == "prefill" and rows > 64:
             assert names(layers[0]) == [
                 "norm_rows_fp8",
@@ -127,6 +130,30 @@ def test_all_buckets_of_an_invariant_plan_solve_apart(build_dir, tmp_path):
     phases = lower(build_dir, "--model", toml, "--stop-after", "pick-kernels")
     found = [set(names(layers[0])) for (kind, _), layers in phases.items() if kind == "prefill"]
     assert len(found) == 3 and all({"delta_solve", "delta_walk"} <= ops for ops in found)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+def test_narrow_columns_are_those_of_the_graph(atlas, small_plan_of, tmp_path, target):
+    """The plan's reader compares what its launches compute with the graph; here the gates are bf16, the rest rows of FP8."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 1\n[phases]\nprefill = [64]\ndecode = [1]\n[speculate]\nrows = 1\n[quant]\n"
+        'in_proj_qkv = "fp8-channel"\nin_proj_z = "fp8-channel"\n',
+        encoding="utf-8",
+    )
+    plan = small_plan_of("qwen3_5_moe-trained", "--target", target, "--model", toml)
+    phases = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]["phases"]
+    decode = next(phase for phase in phases if phase["phase"] == "decode")
+    assert [x["layers"] for x in decode["launches"] if x["op"] == "norm_linear_narrow"] == [[0, 0], [2, 2]]
+
+
+def test_products_of_an_invariant_plan_stay_apart(build_dir, tmp_path):
+    """Their kernels are those of all buckets, and only few rows have narrow columns in a launch of others."""
+    toml = tmp_path / "MODEL.toml"
+    toml.write_text("[numerics]\ninvariant = true\n[phases]\ndecode = [1, 16]\n", encoding="utf-8")
+    phases = lower(build_dir, "--model", toml)
+    found = [names(layers[0])[:2] for (kind, _), layers in phases.items() if kind == "decode"]
+    assert found == [["norm_linear", "norm_linear"]] * 2
 
 
 @pytest.fixture(scope="module")

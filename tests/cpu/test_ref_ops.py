@@ -1048,6 +1048,29 @@ def test_norm_linear_and_residual(ref, bias):
     close(got["z"], r + x.astype(np.float64) @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_norm_linear_narrow(ref, bias):
+    g = rng()
+    x, norm, w, few = normal(g, 3, 40), normal(g, 40), bf16(normal(g, 7, 40)), bf16(normal(g, 2, 40))
+    b = normal(g, 7) if bias else None
+    got = ref(
+        "norm_linear_narrow",
+        {"EPS": 1e-5, "NORM_ONE": 1},
+        step=STEP,
+        x=x,
+        norm=norm,
+        w=w,
+        bias=b,
+        w_narrow=few,
+        y=blank(3, 7),
+        y_narrow=blank(3, 2),
+        dtypes={"w": "bf16", "w_narrow": "bf16"},
+    )
+    n = np_rmsnorm(x, norm, 1e-5, 1)
+    close(got["y"], n @ w.T.astype(np.float64) + (b if bias else 0), 5e-7)
+    close(got["y_narrow"], n @ few.T.astype(np.float64), 5e-7)
+
+
 @pytest.mark.parametrize("one", [0, 1])
 def test_norm_rows(ref, one):
     x, norm = normal(rng(), 3, 24), normal(rng(), 24)

@@ -95,6 +95,7 @@ static const Shape shapes[] = {
 	{"stream_residual", "8B down x32", "ROWS=32 K=14336 N=4096 BIAS=0"},
 	{"stream_logits", "8B head x32", "ROWS=32 OUTS=32 K=4096 V=128256 NORM_ONE=0 N_VALID=128256"},
 	{"stream_norm", "fp8 8B qkv", "ROWS=1 K=4096 N=6144 BIAS=0 NORM_ONE=0 " FP8},
+	{"stream_norm_narrow", "fp8 35B qkvz, ba", "ROWS=1 K=2048 N=12288 M=64 BIAS=0 NORM_ONE=1 " FP8},
 	{"stream_residual", "fp8 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " FP8},
 	{"stream_swiglu", "fp8 8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " FP8_TWO},
 	{"stream_residual", "fp8 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " FP8},

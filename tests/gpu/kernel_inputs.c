@@ -505,8 +505,8 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 
 static bool is_product_weight(const char *name)
 {
-	static const char *const names[] = {"w", "gate", "up", "router", "shared_gate", "gate_up", "down", "shared",
-		"shared_down"};
+	static const char *const names[] = {"w", "w_narrow", "gate", "up", "router", "shared_gate", "gate_up", "down",
+		"shared", "shared_down"};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(name, names[i]) == 0)
 			return true;

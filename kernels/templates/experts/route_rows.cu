@@ -92,23 +92,54 @@ __device__ __forceinline__ void times_norm(const Vec8<T> &weight, const Vec8<Nor
 
 __device__ __forceinline__ float inverse_rms(float ss) { return rsqrtf(warp_sum(ss) / K + float(EPS)); }
 
+// Weights of the norm and of the gate of the expert that all rows go to, of a lane's columns: so many pieces are in
+// registers before the launches before this one have ended as there is room for.
+struct NormWeights {
+	static constexpr int room = 32 / int(sizeof(NT) + SHARED * sizeof(GT)), held = pieces < room ? pieces : room;
+	Vec8<NT> norm[held];
+	Vec8<GT> gate[SHARED ? held : 1];
+	__device__ __forceinline__ explicit NormWeights(const Args &a)
+	{
+#pragma unroll
+		for (int i = 0; i < held; i++) {
+			const int k = column(i) < K ? column(i) : 0;
+			norm[i] = load8(a.norm + k);
+			if constexpr (SHARED)
+				gate[i] = load8(a.shared_gate + k);
+		}
+	}
+	__device__ __forceinline__ Vec8<NT> norm_piece(const Args &a, int i) const
+	{
+		return i < held ? norm[i < held ? i : 0] : load8(a.norm + column(i));
+	}
+	__device__ __forceinline__ Vec8<GT> gate_piece(const Args &a, int i) const
+	{
+		return i < held ? gate[i < held ? i : 0] : load8(a.shared_gate + column(i));
+	}
+};
+
 // warp level: row t of n, and its share of the expert that all rows go to
-__device__ __forceinline__ void norm_row(const Args &a, int t)
+__device__ __forceinline__ void norm_row(const Args &a, const NormWeights &weights, int t)
 {
+	constexpr int held = pieces < 8 ? pieces : 8;
 	const bf16 *const x = a.x + i64(t) * K;
+	Vec8<bf16> row[held];
+#pragma unroll
+	for (int i = 0; i < held; i++)
+		row[i] = load8(x + (column(i) < K ? column(i) : 0));
+	const auto piece = [&](int i) { return i < held ? row[i < held ? i : 0] : load8(x + column(i)); };
 	float ss = 0.0f, dot = 0.0f;
 #pragma unroll
 	for (int i = 0; i < pieces; i++) {
-		const int k = column(i);
-		if (k >= K)
+		if (column(i) >= K)
 			break;
 		float v[8], w[8];
-		unpack(load8(x + k), v);
+		unpack(piece(i), v);
 #pragma unroll
 		for (int e = 0; e < 8; e++)
 			ss = fmaf(v[e], v[e], ss);
 		if constexpr (SHARED) {
-			times_norm(load8(a.shared_gate + k), load8(a.norm + k), w);
+			times_norm(weights.gate_piece(a, i), weights.norm_piece(a, i), w);
 #pragma unroll
 			for (int e = 0; e < 8; e++)
 				dot = fmaf(v[e], w[e], dot);
@@ -120,8 +151,8 @@ __device__ __forceinline__ void norm_row(const Args &a, int t)
 		const int k = column(i);
 		if (k >= K)
 			break;
-		float v[8], unused = 0.0f;
-		route_norm<NORM_ONE != 0>(*reinterpret_cast<const uint4 *>(x + k), a.norm + k, v, unused);
+		float v[8];
+		times_norm(piece(i), weights.norm_piece(a, i), v);
 #pragma unroll
 		for (int e = 0; e < 8; e++)
 			v[e] *= scale;
@@ -164,9 +195,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) route_rows(const Args a)
 	if (t0 >= end)
 		return;
 	if (blockIdx.x == blocks) {
+		const NormWeights weights(a);
 		inputs_ready();
 		for (int t = t0 + warp; t < end; t += warps)
-			norm_row(a, t);
+			norm_row(a, weights, t);
 		return;
 	}
 	const int e0 = (int(blockIdx.x) * warps + warp) * EACH;

@@ -6,6 +6,7 @@
 //   MATRICES   1: x w^T. 2: silu(x gate^T) * (x up^T)
 //   NORM       1: of x, before
 //   RESIDUAL   1: z = residual + the product
+//   NARROW     1: a few more columns, y_narrow, by a second matrix in bf16, w_narrow; not defined: 0
 //   LOGITS     1: of the rows that out_row names, over the vocabulary, with the best of each part_ids() columns
 //   X_BITS     16: x is bf16. 8: codes of e4m3 with a scale of each 128 columns; then two matrices make such codes too.
 //              4: codes of e2m1 with scales of 16 columns and of the row
@@ -17,6 +18,10 @@ PARAM(MATRICES, 1, 2)
 PARAM(NORM, 0, 1)
 PARAM(RESIDUAL, 0, 1)
 PARAM(LOGITS, 0, 1)
+#ifndef NARROW
+#define NARROW 0
+#endif
+PARAM(NARROW, 0, 1)
 PARAM(X_BITS, 16, 8, 4)
 PARAM(SCALES, 0, 1, 2)
 PARAM(MAPS, 0, 1, 2)
@@ -26,6 +31,12 @@ ATTR_INT(N_VALID, 128256)
 #else
 FORMULA(n_rows(), ROWS) FORMULA(n_columns(), N)
 DTYPES(BT, bf16, f16, f32)
+#endif
+#if NARROW
+DIM(M, 64)
+FORMULA(narrow(), M)
+#else
+FORMULA(narrow(), 0)
 #endif
 #if NORM
 ATTR_FLOAT(EPS, 1e-5f) ATTR_INT(NORM_ONE, 0)
@@ -69,13 +80,13 @@ FORMULA(added_bytes(), 0)
 #else
 FORMULA(added_bytes(), RESIDUAL * ROWS * N * 2 + biases() * N * BT_BYTES)
 #endif
-FLOPS(2 * MATRICES * n_rows() * n_columns() * K)
+FLOPS(2 * MATRICES * n_rows() * (n_columns() + narrow()) * K)
 #if LOGITS
 WRITES(n_rows() * (n_columns() * 4 + ceil_div(n_columns(), part_ids()) * 12))
 #elif MATRICES == 2 && X_BITS == 8
 WRITES(n_rows() * (n_columns() + ceil_div(n_columns(), 128) * 4))
 #else
-WRITES(n_rows() * n_columns() * 2)
+WRITES(n_rows() * (n_columns() + narrow()) * 2)
 #endif
 
 #if SCALES == 1
@@ -122,6 +133,9 @@ struct Args {
 #if !LOGITS
 	IN_IF(BIAS, BT, bias, "N");
 #endif
+#if NARROW
+	IN(bf16, w_narrow, "M, K");
+#endif
 #else
 	IN(WT, gate, "N, K");
 	IN(WT, up, "N, K");
@@ -146,5 +160,8 @@ struct Args {
 	OUT(f32, y_scale, "ceil_div(N, 128), ROWS");
 #else
 	OUT(bf16, y, "ROWS, N");
+#if NARROW
+	OUT(bf16, y_narrow, "ROWS, M");
+#endif
 #endif
 };

@@ -47,6 +47,17 @@ using StreamNorm = void;
 FORMULA(part_ids(), 128 * TILES / SPLIT)
 ORDER(parts, part_ids())
 #endif
+#if NARROW
+// Blocks of 16 columns of the second matrix, in front: 8 warps, 64 columns a turn, as many turns as have room in what
+// the others need.
+FORMULA(turns_narrow(), ceil_div(K, 512) < 4 ? max(ceil_div(K, 512), 2) : 4)
+FORMULA(blocks_narrow(), ceil_div(M, 16))
+FORMULA(bytes_narrow(), 8 * turns_narrow() * (16 * 128 + 64 * norm_size()))
+ORDER(narrow, 8, 64)
+#else
+FORMULA(blocks_narrow(), 0)
+FORMULA(bytes_narrow(), 0)
+#endif
 REQUIRE(n_rows() <= 64)
 REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !scaled() && !n_row_scales())
@@ -76,11 +87,11 @@ PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || ha
 #endif
 #endif
 FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))
-GRID(blocks(), 1, 1)
+GRID(blocks() + blocks_narrow(), 1, 1)
 BLOCK(256)
-SMEM(8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, turn(), BLOCK_K, ST_BITS))
-	+ (staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size()))
-READS(matrix_bytes() + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
+SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, turn(), BLOCK_K, ST_BITS))
+	+ (staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
+READS(matrix_bytes() + narrow() * K * 2 + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
 RATE(16)
 
 using Scales = typename TypeIf<scaled() != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
