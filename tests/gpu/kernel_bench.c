@@ -54,6 +54,11 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 	{"wgmma_e4m3_residual", "8B o x" #rows, "ROWS=" #rows " K=4096 N=4096 BIAS=0" FP8_ROWS}, \
 	{"wgmma_e4m3_swiglu", "8B gate up x" #rows, "ROWS=" #rows " K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO}, \
 	{"wgmma_e4m3_residual", "8B down x" #rows, "ROWS=" #rows " K=14336 N=4096 BIAS=0" FP8_ROWS}
+#define ROW_PRODUCTS(name, format) \
+	{"stream_row_residual", name " 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " format}, \
+	{"stream_row_residual", name " 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " format}, \
+	{"stream_row_residual", name " 27B o", "ROWS=1 K=6144 N=5120 BIAS=0 " format}, \
+	{"stream_row_residual", name " 27B down", "ROWS=1 K=17408 N=5120 BIAS=0 " format}
 #define UP_35B "K=2048 EXPERTS=128 N=1024 WIDTH=4608 TOPK=8 " /* half of its experts, of which a step reads as many */
 #define DOWN_35B "K=2048 EXPERTS=128 N=512 WIDTH=4608 TOPK=8 "
 #define UP_256 "K=2048 EXPERTS=256 N=1024 WIDTH=4608 TOPK=8 "
@@ -113,6 +118,8 @@ static const Shape shapes[] = {
 	{"stream_residual", "nvfp4 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " NVFP4},
 	{"stream_swiglu", "nvfp4 8B gate up", "ROWS=1 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
 	{"stream_residual", "nvfp4 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " NVFP4},
+	ROW_PRODUCTS("fp8", FP8),
+	ROW_PRODUCTS("nvfp4", NVFP4),
 	{"stream_norm", "nvfp4x8 8B qkv", "ROWS=8 K=4096 N=6144 BIAS=0 NORM_ONE=0 " NVFP4},
 	{"stream_residual", "nvfp4x8 8B o", "ROWS=8 K=4096 N=4096 BIAS=0 " NVFP4},
 	{"stream_swiglu", "nvfp4x8 8B gate up", "ROWS=8 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0 NORM_ONE=0 " NVFP4_TWO},
