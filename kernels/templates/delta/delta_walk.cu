@@ -121,8 +121,8 @@ __device__ __forceinline__ void send(u32 to, u32 barrier, int rank, float x, flo
 		"}" :: "r"(to), "r"(barrier), "r"(rank), "f"(x), "f"(y) : "memory");
 }
 
-// warp level: all lanes are done with what the barrier guards. compute-sanitizer racecheck does not follow the order that
-// __syncwarp gives, and reports hazards; it reports none where each lane arrives
+// warp level: all lanes are done with what the barrier guards. racecheck of compute-sanitizer does not follow the order
+// that __syncwarp gives, and reports hazards; it reports none where each lane arrives
 __device__ __forceinline__ void warp_arrive(u32 barrier)
 {
 	__syncwarp();
