@@ -217,7 +217,7 @@ static void test_sample(void **state)
 		int64_t d0, d1;
 	} operands[] = {{DT_i32, 4, 0}, {DT_f32, DIM_OUTS, 100}, {DT_i32, DIM_OUTS, 0},
 		{DT_i32, DIM_ROWS, 0}, {DT_i32, DIM_ROWS, 0}, {DT_f32, 4, 8}, {DT_i32, 4, 8},
-		{DT_i32, 4, 1536}, {DT_i32, 1, 0}, {DT_i32, 4, 100}, {DT_i32, 4, 0}, {DT_i32, 4, 0}, {DT_i32, 4, 256}};
+		{DT_i32, 4, 1536}, {DT_i32, 4, 4}, {DT_i32, 1, 0}, {DT_i32, 4, 100}, {DT_i32, 4, 0}, {DT_i32, 4, 0}, {DT_i32, 4, 256}};
 	for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++)
 		add(&c, ROLE_STATE, operands[i].dtype, operands[i].d0, operands[i].d1);
 	assert_int_equal(c.graph.n_tensors, op_table[OP_sample].n_operands);
@@ -227,16 +227,16 @@ static void test_sample(void **state)
 	c.op.attrs.n_valid = 0;
 	EXPECT(&c, "graph op 0 (sample): N_VALID is not between 1 and the columns of logits");
 	c.op.attrs.n_valid = 1;
-	c.tensors[9].shape[1] = 64;
+	c.tensors[10].shape[1] = 64;
 	EXPECT(&c, "graph op 0 (sample): counts is not as wide as the vocabulary");
-	c.tensors[9].shape[1] = 100;
+	c.tensors[10].shape[1] = 100;
 	c.tensors[6].dtype = DT_f32;
 	EXPECT(&c, "graph op 0 (sample): limits does not hold integers");
 	c.tensors[6].dtype = DT_i32;
 	c.tensors[7].dtype = DT_f32;
 	EXPECT(&c, "graph op 0 (sample): rules does not hold integers");
 	c.tensors[7].dtype = DT_i32;
-	c.tensors[12].dtype = DT_f32;
+	c.tensors[13].dtype = DT_f32;
 	EXPECT(&c, "graph op 0 (sample): ring does not hold integers");
 }
 
