@@ -15,7 +15,7 @@
 #include "artifacts/order.h"
 #include "compiler/ir.h"
 
-enum { WHY_BYTES = 256, MAX_PHASES = (1 + PLAN_MAX_VERIFY) * MAX_BUCKETS /* of a set */ };
+enum { WHY_BYTES = 512, MAX_PHASES = (1 + PLAN_MAX_VERIFY) * MAX_BUCKETS /* of a set */ };
 
 /* What is asked of a candidate, in this order. */
 typedef enum ConditionKind {
