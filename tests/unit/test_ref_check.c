@@ -217,7 +217,8 @@ static void test_sample(void **state)
 		int64_t d0, d1;
 	} operands[] = {{DT_i32, 4, 0}, {DT_f32, DIM_OUTS, 100}, {DT_i32, DIM_OUTS, 0},
 		{DT_i32, DIM_ROWS, 0}, {DT_i32, DIM_ROWS, 0}, {DT_f32, 4, 8}, {DT_i32, 4, 8},
-		{DT_i32, 4, 1536}, {DT_i32, 4, 4}, {DT_i32, 1, 0}, {DT_i32, 4, 100}, {DT_i32, 4, 0}, {DT_i32, 4, 0}, {DT_i32, 4, 256}};
+		{DT_i32, 4, 1536}, {DT_i32, 4, 4}, {DT_i32, 1, 0}, {DT_i32, 4, 100}, {DT_i32, 4, 0}, {DT_i32, 4, 0},
+		{DT_i32, 4, 256}};
 	for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++)
 		add(&c, ROLE_STATE, operands[i].dtype, operands[i].d0, operands[i].d1);
 	assert_int_equal(c.graph.n_tensors, op_table[OP_sample].n_operands);
