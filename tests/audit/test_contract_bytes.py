@@ -6,7 +6,7 @@ import math
 import pytest
 from recheck import BITS, evaluate
 
-SIZES = {"ROWS": 16, "OUTS": 16, "K": 256, "N": 64, "V": 64, "BLOCK_N": 1, "BLOCK_K": 16}  # a tile of every family
+SIZES = {"ROWS": 16, "OUTS": 16, "K": 256, "N": 64, "V": 64, "M": 64, "BLOCK_N": 1, "BLOCK_K": 16}  # a tile of every family
 BITS_HERE = BITS | {"u4": 4, "f32z": 32}
 
 
@@ -34,6 +34,7 @@ def test_bytes_of_one_tile(products, formula, role, has_optional):
         for choice in range(max(map(len, k["dtypes"].values()))):
             types = {var: allowed[choice % len(allowed)] for var, allowed in k["dtypes"].items()}
             env = dict.fromkeys(k["attrs"], 1) | SIZES | {"SMS": 132, "SMEM_MAX": 232448}
+            env["ROWS"] = 1 if k["name"].startswith("stream_row_") else env["ROWS"]  # they serve one row
             env |= {name: max(values) for name, values in k["tunables"].items()}
             env |= {f["flag"]: has_optional for f in k["fields"] if f["flag"]}
             for var, dtype in types.items():

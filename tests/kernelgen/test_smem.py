@@ -38,7 +38,7 @@ WRONG = [
     ("wgmma", "products/wgmma.cuh", "1024 + wgmma_stages(bn) * (", "1024 + wgmma_stages(bn) / 2 * ("),
     ("wgmma_codes", "products/wgmma_codes.cuh", "codes_smem(), 1024 + codes_rings", "codes_smem(), codes_rings"),
     ("wgmma_few", "products/wgmma_few_contract.cuh", "SMEM(231424)", "SMEM(131072)"),
-    ("stream", "products/stream_contract.cuh", "SMEM(8 * DEPTH * TILES", "SMEM(4 * DEPTH * TILES"),
+    ("stream", "products/stream_contract.cuh", "8 * DEPTH * TILES * 16 *", "4 * DEPTH * TILES * 16 *"),
     ("gemm", "products/gemm.cuh", "(bm + bn) * 144) + 256", "(bm + bn) * 144)"),
     ("mma", "products/mma_codes.cuh", "98304 / ((bm + bn) * row_bytes) *", "65536 / ((bm + bn) * row_bytes) *"),
     ("step", "attention/step_contract.cuh", "(STAGES * stage_size()", "((STAGES - 1) * stage_size()"),
