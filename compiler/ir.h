@@ -123,6 +123,7 @@ typedef struct LayerSpec {
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
+	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
 	double share_eps, share_scale;
@@ -139,6 +140,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double norm_eps;
 	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
 	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
+	int n_after;           /* layers after the last, which draft and are not read: lists may go on for them */
 	int n_shared;           /* experts for all rows, as wide as the others: together one; 0 = shared_dim says it */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;

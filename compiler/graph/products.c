@@ -358,6 +358,8 @@ static void see_product(Compile *c, Product *p)
 	for (int i = 0; i < p->n_pieces; i++) {
 		Piece *piece = &p->pieces[i];
 		p->rows += piece->n;
+		if (i > 1 && s && strcmp(s->name, piece->module) != 0) /* of two that alternate */
+			s = p->pieces[i - 2].stored;
 		if (!s || strcmp(s->name, piece->module) != 0) {
 			s = arena_alloc(&c->scratch, sizeof *s);
 			*s = (Module){.name = piece->module, .rows = piece->of, .cols = p->cols,

@@ -18,6 +18,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
+SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
+OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
 
 
 def value_of(name, p, noise, embedding):
@@ -55,9 +57,9 @@ def saved(model):
         model.save_pretrained(folder)
         tensors = load_file(pathlib.Path(folder) / "model.safetensors")
     return {
-        k: v.float().contiguous() if k.endswith("e_score_correction_bias") else v.to(torch.bfloat16).contiguous()
+        k: v.float().contiguous() if k.endswith(SELECTION_BIASES) else v.to(torch.bfloat16).contiguous()
         for k, v in tensors.items()
-        if ".visual." not in k
+        if not any(part in k for part in OF_IMAGES)
     }
 
 
@@ -84,11 +86,12 @@ def main(names):
         config = AutoConfig.from_pretrained(folder, attn_implementation="eager")
         model_class = getattr(transformers, config.architectures[0])
         text = config.get_text_config()
+        ends = {text.eos_token_id} if isinstance(text.eos_token_id, int) else set(text.eos_token_id or ())
         for seed in range(1000):
             model = model_class(config).eval().to(torch.float32)
             fill(model, seed)
             tensors, margin, distinct = golden(model, text.vocab_size, seed)
-            if margin > MARGIN and distinct > TOKENS // 2 and text.eos_token_id not in tensors["tokens"].tolist():
+            if margin > MARGIN and distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist()):
                 break
         save_file(saved(model), folder / "model.safetensors", {"format": "pt"})
         save_file(tensors, folder / "golden.safetensors", {"made_by": "transformers in float32", "seed": str(seed)})

@@ -113,7 +113,7 @@ MISTAKES = [
      ['10:28: error[A0216]: family.keys.intermediate_size.is = "ffn_dm": there is no such meaning of a key: did you mean '
       "ffn_dim?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", must = [1] }',
-     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must and unused"]),
+     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must, unused and as"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", defalt = 1 }',
      ["10:39: error[A0216]: family.keys.intermediate_size has no key defalt: did you mean default?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", default = 0 }',
