@@ -415,7 +415,8 @@ const Family *family_as_written(Compile *c, const Family *family, const struct V
 static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
-		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
+		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings",
+		"experts_may_be_transposed"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
@@ -434,6 +435,7 @@ static void read_layer(Facts *r, const Value *v)
 	s->n_groups = s->top_groups = 1;
 	s->share_scale = 1;
 	flag(r, v, "shared_gate", "family.layer.shared_gate", &s->shared_gate);
+	flag(r, v, "experts_may_be_transposed", "family.layer.experts_may_be_transposed", &s->may_be_turned);
 	flag(r, v, "scale_embeddings", "family.layer.scale_embeddings", &r->f->scale_embeddings);
 	if (value_get(v, "share_eps"))
 		want_real(r->d, A0216, "family.layer.share_eps", value_get(v, "share_eps"), 0, false, 1, &s->share_eps);

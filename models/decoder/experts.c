@@ -2,7 +2,8 @@
  *
  * A checkpoint has three tensors for each expert, or two for all of them (gate_up_proj, down_proj), where rows of gate
  * come before those of up, or three for all. Any becomes the same two operands. Which it is, is seen from the names
- * alone: of a transposed one the shape would not show where both dims are equal.
+ * alone. Families whose publisher has the two transposed have them as other writers store them as well: the shape shows
+ * it, unless both dims are equal.
  */
 #include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
@@ -70,12 +71,25 @@ static Product products(Compile *c, const Decoder *d, int l, int n, const Tensor
 	return out;
 }
 
+/* Is a tensor [E, cols, rows], of a family where it may be? One that is neither this nor [E, rows, cols] is said to be
+ * wrong by what reads it. */
+static bool is_turned(Compile *c, const Decoder *d, const char *name, int64_t rows, int64_t cols)
+{
+	const StTensor *t = d->spec.may_be_turned ? g_find_tensor(c, name) : NULL;
+	if (!t || t->n_dims != 3)
+		return false;
+	if (rows == cols && t->shape[1] == rows && t->shape[2] == rows)
+		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[t->shard].path, 0, 0}, "tensor %s has matrices of %lld rows "
+			"and as many columns: whether they are transposed cannot be seen", t->name, (long long)rows);
+	return t->shape[1] == cols && t->shape[2] == rows;
+}
+
 static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows, int64_t cols)
 {
 	const int64_t all = d->spec.n_experts * rows;
 	Piece piece = {of_experts(c, d, l, role), all, 0, all, NULL};
 	Product out = {.name = piece.module, .n_pieces = 1, .pieces = &piece, .cols = cols, .experts = d->spec.n_experts,
-		.is_fused = true};
+		.is_fused = true, .is_turned = is_turned(c, d, piece.module, rows, cols)};
 	g_products_of(c, 1, &out);
 	return out;
 }

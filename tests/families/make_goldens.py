@@ -19,6 +19,7 @@ from transformers import AutoConfig
 
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
 SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
+TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has them, and transformers does not write them
 OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
 
 
@@ -56,6 +57,7 @@ def saved(model):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tensors = load_file(pathlib.Path(folder) / "model.safetensors")
+    tensors = {k: v.mT if k.endswith(TRANSPOSED) and "qwen3_vl_moe" in model.config.model_type else v for k, v in tensors.items()}
     return {
         k: v.float().contiguous() if k.endswith(SELECTION_BIASES) else v.to(torch.bfloat16).contiguous()
         for k, v in tensors.items()
