@@ -57,7 +57,10 @@ def saved(model):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tensors = load_file(pathlib.Path(folder) / "model.safetensors")
-    tensors = {k: v.mT if k.endswith(TRANSPOSED) and "qwen3_vl_moe" in model.config.model_type else v for k, v in tensors.items()}
+    tensors = {
+        k: v.mT if k.endswith(TRANSPOSED) and "qwen3_vl_moe" in model.config.model_type else v
+        for k, v in tensors.items()
+    }
     return {
         k: v.float().contiguous() if k.endswith(SELECTION_BIASES) else v.to(torch.bfloat16).contiguous()
         for k, v in tensors.items()
