@@ -472,7 +472,8 @@ typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIM
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are, or its columns (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales (made_weights.c). */
+ * they are, or its columns (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales
+ * (made_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;

@@ -36,7 +36,7 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='27700 compiler
+rooms='27800 compiler
 2390 compiler/kernelgen
 12650 artifacts
 3360 runtime/cpu
