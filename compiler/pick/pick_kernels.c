@@ -132,11 +132,16 @@ Decision consider_all(Picker *p)
 	for (int t = 0; t < n_kernel_table; t++) {
 		if (kernel_table[t].op != p->op->kind)
 			continue;
-		int from = d.candidates.n;
-		for (int i = 0; i < combinations(&kernel_table[t]); i++)
+		const int from = d.candidates.n, n = combinations(&kernel_table[t]);
+		p->held = ARENA_ARRAY(&p->c->scratch, signed char, kernel_table[t].n_requires);
+		consider(p, &d, t, 0);
+		Considered *first = &d.candidates.at[from];
+		first->is_folded = n > 1 && first->verdict == REJECTED && fails_with_any_values(first);
+		for (int i = 1; i < n && !d.candidates.at[from].is_folded; i++)
 			consider(p, &d, t, i);
 		fold_rejected(p, &d, from);
 	}
+	p->held = NULL;
 	return d;
 }
 
