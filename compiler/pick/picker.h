@@ -82,7 +82,7 @@ typedef struct Picker {
 	VEC(const char *) noted; /* of each kernel that adds in another order than decode: once a phase */
 	const char *order;     /* the order that others are banned for; NULL = any will do */
 	Condition asked;       /* of the candidate at hand */
-	signed char *held;     /* [n_requires] of its template: 1, -1 = true, false with any values of the tunables; NULL = ask */
+	signed char *held;     /* [n_requires] of its template: 1, -1 = true, false whatever its tunables; NULL = ask */
 	char *why;             /* [WHY_BYTES] receives the text of a failure; NULL = it is not needed */
 } Picker;
 
