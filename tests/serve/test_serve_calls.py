@@ -497,6 +497,23 @@ def test_responses(servers):
         assert again.output_text == PLAIN and again.usage.input_tokens > whole.usage.input_tokens
 
 
+@pytest.mark.parametrize("form,words", [("harmony", "call"), ("glm45", "call"), ("gemma4", "think")])
+def test_other_forms_in_other_apis(servers, form, words):
+    """What is reasoning, text and a call is the same in Messages and Responses."""
+    _, content, reasoning, calls = MODELS[form][2][words]
+    asked = {"model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": words}]}
+    tools = [{"name": "get_weather", "input_schema": TOOLS[0]["function"]["parameters"]}]
+    got = servers(form).post("/v1/messages", asked | {"tools": tools})[1]["content"]
+    blocks = {b["type"]: b for b in got}
+    assert (blocks["thinking"]["thinking"], blocks.get("text", {}).get("text")) == (reasoning, content)
+    assert [(b["name"], b["input"]) for b in got if b["type"] == "tool_use"] == calls
+    tools = [{"type": "function", "name": "get_weather", "parameters": TOOLS[0]["function"]["parameters"]}]
+    items = servers(form).post("/v1/responses", {"model": "tiny", "input": words, "tools": tools})[1]["output"]
+    assert [i["content"][0]["text"] for i in items if i["type"] == "reasoning"] == [reasoning]
+    assert [i["content"][0]["text"] for i in items if i["type"] == "message"] == ([content] if content else [])
+    assert [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"] == calls
+
+
 # Requests ------------------------------------------------------------
 
 TALK = [
