@@ -43,8 +43,8 @@ rooms='27850 compiler
 6200 runtime/text
 11500 runtime/cli
 1460 runtime/cli/page
-6350 runtime/grammar
-10205 runtime/serve'
+6430 runtime/grammar
+11520 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

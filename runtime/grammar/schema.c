@@ -399,13 +399,14 @@ static void make_any(Schemas *b, bool is_tight)
 		g->nodes[b->any].a = all;
 }
 
-static uint32_t compile_schema(Schemas *b, json_t *schema)
+/* form NULL: of the schema. */
+static uint32_t compile_schema(Schemas *b, json_t *schema, json_t *form)
 {
 	make_any(b, true);
 	make_any(b, false);
 	json_t *asked = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
 	b->joins_one_of = json_is_true(asked);
-	const uint32_t root = schema_node(b, schema);
+	const uint32_t root = form ? form_node(b, form) : schema_node(b, schema);
 	for (; b->n_done < b->n_refs && !schema_failed(b); b->n_done++) {
 		const Ref r = b->refs[b->n_done];
 		memcpy(b->pointer, r.pointer, sizeof r.pointer);
@@ -472,14 +473,15 @@ static uint32_t compile_json(Grammar *g, const GrammarSource *source, GrammarErr
 {
 	Schemas b = {.g = g, .error = error, .made = json_array()};
 	json_t *object = b.made ? schema_keep(&b, json_pack("{s:s}", "type", "object")) : NULL;
+	json_t *form = source->kind == GRAMMAR_FORM ? json_object_get(source->json, "form") : NULL;
 	uint32_t root = NONE;
 	b.root = source->kind == GRAMMAR_OBJECT ? object : source->json;
 	if (!object)
 		effort_refuse(&g->effort, "there is no memory", -1);
-	else if (is_too_large(b.root))
+	else if (is_too_large(form ? json_object_get(b.root, "schemas") : b.root))
 		snprintf(error->text, sizeof error->text, "the schema has more than %d bytes", GRAMMAR_MAX_BYTES);
 	else
-		root = compile_schema(&b, b.root);
+		root = compile_schema(&b, b.root, form);
 	if (g->effort.why && !error->text[0])
 		schema_refuse(&b, NULL, "%s", g->effort.why);
 	free(b.refs);
@@ -498,7 +500,7 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 		return NULL;
 	}
 	switch (source->kind) {
-	case GRAMMAR_SCHEMA: case GRAMMAR_OBJECT: g->root = compile_json(g, source, error); break;
+	case GRAMMAR_SCHEMA: case GRAMMAR_OBJECT: case GRAMMAR_FORM: g->root = compile_json(g, source, error); break;
 	case GRAMMAR_REGEX: g->root = compile_regex(g, source->text, error); break;
 	case GRAMMAR_CHOICE: g->root = compile_choice(g, source->json, error); break;
 	}

@@ -48,6 +48,7 @@ uint32_t schema_node(Schemas *b, json_t *schema);            /* of any schema */
 uint32_t schema_rule(Schemas *b, json_t *schema);            /* the same, compiled later */
 uint32_t schema_object(Schemas *b, json_t *schema);          /* schema_object.c: type object */
 uint32_t schema_array(Schemas *b, json_t *schema);
+uint32_t form_node(Schemas *b, json_t *form);                /* form.c: of a form (grammar.h) */
 /* schema_value.c: of a schema with const (values NULL) or enum */
 uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values);
 bool schema_same(json_t *one, json_t *other); /* equal values: 1 and 1.0 are */
