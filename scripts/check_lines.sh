@@ -43,7 +43,7 @@ rooms='27400 compiler
 6200 runtime/text
 11500 runtime/cli
 1460 runtime/cli/page
-6350 runtime/grammar
+7090 runtime/grammar
 10205 runtime/serve'
 
 if [ "${1-}" = --report ]; then
