@@ -1,7 +1,7 @@
 /* nfa.c - nondeterministic automata over characters, and the deterministic ones over bytes that they become.
  *
  * Characters that are of the same sets are one class. Sets of states are made over classes, of which there are few;
- * only then each step becomes the bytes that characters of its class are written in, by a tree of all characters' bytes.
+ * then each step becomes the bytes that characters of its class are written in, by a tree of all characters' bytes.
  * Where all of a part of the tree is of one class, its states are shared by all that lead to the same place.
  */
 #include "runtime/grammar/nfa.h"

@@ -424,7 +424,8 @@ static void unlike_all(Unlike *u, json_t *list, json_t *next_to, const char *typ
 			return;
 		}
 	}
-	add(u, json_array_size(all) ? json_pack("{s:o}", "allOf", all) : json_true());
+	add(u, json_array_size(all) ? json_pack("{s:O}", "allOf", all) : json_true());
+	json_decref(all);
 }
 
 static void unlike_one_of(Unlike *u, json_t *list)

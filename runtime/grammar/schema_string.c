@@ -216,7 +216,10 @@ uint32_t schema_string_node(Schemas *b, json_t *schema)
 		if (l.least && (!l.has_gaps || states > MANY))
 			return node_counted(b->g, &l, lo, hi);
 	}
-	return count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l) ? node_lexeme(b->g, &l) : NONE;
+	const bool ok = count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l);
+	const uint32_t node = ok ? node_lexeme(b->g, &l) : NONE;
+	lexeme_free(&l);
+	return node;
 }
 
 bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)
