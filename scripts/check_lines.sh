@@ -43,7 +43,7 @@ rooms='27850 compiler
 6200 runtime/text
 11500 runtime/cli
 1460 runtime/cli/page
-6430 runtime/grammar
+7180 runtime/grammar
 11520 runtime/serve'
 
 if [ "${1-}" = --report ]; then

@@ -53,7 +53,7 @@ typedef struct GrammarSource {
 
 /* Constant after it is compiled: any number of threads may read it. */
 typedef struct Grammar Grammar;
-/* NULL after filling *error. Takes at most about 100 ms. Any thread. */
+/* NULL after filling *error. Takes less than half a second. Any thread. */
 Grammar *grammar_compile(const GrammarSource *source, GrammarError *error);
 Grammar *grammar_keep(Grammar *g); /* one owner more; any thread */
 void grammar_free(Grammar *g);     /* one owner less; NULL is fine */
