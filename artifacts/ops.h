@@ -156,6 +156,8 @@ OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up",
 OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(scale_by, OP_GRAPH, "", "y = w[0] x", IN(floats, x, "ROWS, N"), IN(weight, w, "1"), OUT(floats, y, "ROWS, N"))
+OP(columns, OP_GRAPH, "FIRST", "y[t,m] = x[t, FIRST + m]", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, M"))
 OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, K"), OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
@@ -180,9 +182,11 @@ OP(route_sigmoid, OP_GRAPH, "TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SC
 	"sums; share[t,j] = s[expert[t,j]], with NORM_TOPK over (the sum of these + SHARE_EPS), times SHARE_SCALE",
 	IN(floats, logits, "ROWS, E"), IN_OPT(weight, bias, "E"), OUT(ints, expert, "ROWS, TOPK"),
 	OUT(floats, share, "ROWS, TOPK"))
-OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+OP(scale_shares, OP_GRAPH, "", "y[t,j] = share[t,j] * w[expert[t,j]]",
+	IN(floats, share, "ROWS, J"), IN(ints, expert, "ROWS, J"), IN(weight, w, "E"), OUT(floats, y, "ROWS, J"))
+OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK ACT BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
-	"up, each with separate blocks",
+	"up, each with separate blocks. ACT 1: as geglu in place of silu",
 	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
 	IN(codes, gate_up, "E, 2 * N, K"),
 	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
@@ -394,7 +398,7 @@ OP(group_rows, OP_PLAN, "TOPK",
 	"the pairs t * TOPK + j of rows in use, by expert[t,j] and then in order, followed by -1; those of expert e begin "
 	"at first[e] and end at first[e + 1]",
 	STEP, IN(ints, expert, "ROWS, TOPK"), OUT(ints, pair, "ROWS * TOPK"), OUT(ints, first, "FIRSTS"))
-OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK ACT BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"experts, up to down: h[t,:] = for each j share[t,j] * (silu(gate[e] n[t]) * (up[e] n[t])), e = expert[t,j]; then "
 	"the same of the shared expert with the last share. N counts rows of gate and up, WIDTH the columns of all of "
 	"these. pair and first, as group_rows makes them, replace expert",
@@ -441,7 +445,7 @@ OP(gather_codes, OP_PLAN, "TOPK",
 	"(TOPK + 1), for the expert that all rows go to, y[ROWS * TOPK + t,:] = codes of x[t,:]",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, pair, "ROWS * TOPK"), OUT(floats, y, "PAIRS, K"),
 	OUT(floats, y_scale, "ceil_div(K, 128), PAIRS"))
-OP(experts_up_fp8, OP_PLAN | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
+OP(experts_up_fp8, OP_PLAN | OP_SCRATCH, "TOPK ACT BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"dequantise; experts_up; quantise: x and h are rows in the order of gather_codes",
 	STEP, IN(floats, x, "ROWS * SHARES, K"), IN(floats, x_scale, "ceil_div(K, 128), ROWS * SHARES"),
 	IN(floats, share, "ROWS, SHARES"), IN(ints, pair, "ROWS * TOPK"), IN(ints, first, "EXPERTS + 1"),

@@ -271,7 +271,8 @@ static bool are_blocks(int block_n, int block_k)
 static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 {
 	const Tensor *tensors = f->c->graph.tensors;
-	return has_rows_for_codes(f) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+	return has_rows_for_codes(f) && e->attrs.act == ACT_SILU &&
+		tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
 		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && e->width % FP8_BLOCK == 0 &&
 		dim_of(f, e->experts, "x", 1) % 16 == 0 && are_blocks(e->attrs.block_n, e->attrs.block_k) &&
 		(!e->gate || (e->shared_width == e->width && weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 &&

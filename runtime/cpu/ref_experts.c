@@ -1,8 +1,8 @@
 /* ref_experts.c - rows that choose their experts, and what the experts make of them.
  *
  * The router's probabilities are a softmax in float64 over the float32 logits, so a choice is decided by these alone;
- * equal ones go to the lowest id. An expert is a SwiGLU of three products. Its codes are converted a row at a time,
- * which is all the scratch there is besides the hidden row.
+ * equal ones go to the lowest id. An expert is three products with silu or gelu. Its codes are converted a row at a
+ * time, which is all the scratch there is besides the hidden row.
  */
 #include "runtime/cpu/ref_call.h"
 
@@ -116,6 +116,18 @@ void ref_route_sigmoid(const RefCall *c)
 			ref_ints(c, "expert") + t * active, ref_floats(c, "share") + t * active);
 }
 
+void ref_scale_shares(const RefCall *c)
+{
+	const int64_t n = ref_dim(c, "share", 0) * ref_dim(c, "share", 1), n_experts = ref_dim(c, "w", 0);
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t e = ref_ints(c, "expert")[i];
+		float w = 0; /* of a row that a lying graph made */
+		if (e >= 0 && e < n_experts)
+			ref_convert(ref_arg(c, "w"), e, 1, &w);
+		ref_floats(c, "y")[i] = ref_floats(c, "share")[i] * w;
+	}
+}
+
 /* Matrices [E, n, k] of experts with their scales. */
 typedef struct Matrices {
 	RefOperand w, scale, row_scale; /* data NULL = absent */
@@ -182,12 +194,15 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
-static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
+static double act(const RefCall *c, double x) { return c->attrs.act ? ref_gelu(x) : x * sigmoid(x); }
+
+/* h[n] = factor * (act(gate x) * (up x)) of expert e; `room` [k] for a row. */
+static void gated(const RefCall *c, const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room,
+	float *h)
 {
 	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
 		const double gate = (float)product(up, e, n, x, room);
-		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
+		h[n] = (float)(factor * (act(c, gate) * (float)product(up, e, up->piece + n, x, room)));
 	}
 }
 
@@ -208,7 +223,7 @@ void ref_experts(const RefCall *c)
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			gated(&up, e, x, 1, whole(), room, hidden);
+			gated(c, &up, e, x, 1, whole(), room, hidden);
 			for (int64_t i = 0; i < up.k; i++)
 				sum[i] += (double)ref_floats(c, "share")[t * active + j] * (float)product(&down, e, i, hidden, room);
 		}
@@ -273,10 +288,10 @@ void ref_experts_up(const RefCall *c)
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
 			if (e >= 0)
-				gated(&up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
+				gated(c, &up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
+			gated(c, &shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
 	}
 }
 
@@ -369,7 +384,8 @@ void ref_experts_up_fp8(const RefCall *c)
 			continue;
 		const bool is_shared = e == up.w.shape[0];
 		ref_values_of(ref_floats(c, "x") + i * up.k, up.k, ref_floats(c, "x_scale") + i, all, x);
-		gated(is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room, h);
+		gated(c, is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room,
+			h);
 		ref_codes_of(h, up.piece, ref_floats(c, "h") + i * up.piece, ref_floats(c, "h_scale") + i, all);
 	}
 }

@@ -40,6 +40,15 @@ def test_route(ref, experts, active, norm):  # noqa: F811
     close(got["share"], share / (share.sum(-1, keepdims=True) if norm else 1))
 
 
+def test_scale_shares(ref):  # noqa: F811
+    """A factor of the expert, after what the shares add up to."""
+    g = rng(5)
+    share, w = np.abs(normal(g, 6, 3)), normal(g, 7)
+    expert = g.integers(0, 7, (6, 3)).astype(np.int32)
+    got = ref("scale_shares", share=share, expert=expert, w=w, y=blank(6, 3))["y"]
+    close(got, share.astype(np.float64) * w[expert])
+
+
 def np_route_sigmoid(logits, bias, active, norm, groups, top, eps, scale):
     """Glm4MoeTopkRouter of transformers, in float64."""
     s = 1 / (1 + np.exp(-logits.astype(np.float64)))
@@ -94,25 +103,30 @@ def test_route_ties(ref):  # noqa: F811
     close(got["share"], np.full((2, 3), 1 / 3))
 
 
-def np_experts(x, expert, share, gate_up, down):
+def np_gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def np_experts(x, expert, share, gate_up, down, act=np_silu):
     out = np.zeros(x.shape, np.float64)
     for t in range(len(x)):
         for e, s in zip(expert[t], share[t]):
             gate, up = np.split(gate_up[e].astype(np.float64) @ x[t], 2)
-            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ (np_silu(gate) * up))
+            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ (act(gate) * up))
     return out
 
 
+@pytest.mark.parametrize("act", [0, 1])
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("rows,k,n,experts,active", [(1, 16, 8, 4, 2), (5, 24, 40, 6, 3), (3, 7, 5, 1, 1)])
-def test_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
+def test_experts(ref, rows, k, n, experts, active, parts, act):  # noqa: F811
     g = rng(rows)
     x, gate_up, down = normal(g, rows, k), bf16(normal(g, experts, 2 * n, k)), bf16(normal(g, experts, k, n))
     expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
     share = g.random((rows, active), np.float32)
     got = ref(
         "experts",
-        {"TOPK": active},
+        {"TOPK": active, "ACT": act},
         parts,
         x=x,
         expert=expert,
@@ -122,7 +136,7 @@ def test_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
         y=blank(rows, k),
         dtypes={"gate_up": "bf16", "down": "bf16"},
     )
-    close(got["y"], np_experts(x, expert, share, gate_up, down), 1e-6)
+    close(got["y"], np_experts(x, expert, share, gate_up, down, np_gelu if act else np_silu), 1e-6)
 
 
 @pytest.mark.parametrize("n,block_n,block_k", [(8, 4, 8), (10, 4, 6), (6, 6, 32)])

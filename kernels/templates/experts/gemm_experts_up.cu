@@ -1,4 +1,4 @@
-// what      h[t,:] = for each of row t's experts share * (silu(gate n[t]) * (up n[t])), then the same of the expert
+// what      h[t,:] = for each of row t's experts share * (act(gate n[t]) * (up n[t])), then the same of the expert
 //           that all rows go to; for batches and prompts, whose pairs of row and expert stand in order by expert. Rows
 //           beyond step[0] stay as they are
 // numerics  n times bf16(w), accumulated in f32 in ascending k; silu, products and the share in f32; one rounding. Same
@@ -13,6 +13,7 @@
 // why       the w tile takes eight rows of gate, eight of up and so on: then both halves of an output stand in one
 //           thread's accumulators and no value crosses threads
 #include "shared/contract.cuh"
+#include "shared/activation.cuh"
 #include "experts/experts.cuh"
 #include "products/gemm_codes.cuh"
 
@@ -98,7 +99,7 @@ __device__ __forceinline__ void gated_tile(const Args &a, uint4 *ring, const typ
 						gate *= by_row[both ? n + e : n];
 						up *= by_row[N_ + (both ? n + e : n)];
 					}
-					y[e] = gate / (1.0f + __expf(-gate)) * up * share;
+					y[e] = activated<ACT>(gate) * up * share;
 				}
 				store_pair(to + n, y[0], y[1], both, WIDTH % 2 == 0 && width % 2 == 0);
 			}

@@ -12,5 +12,14 @@ __device__ __forceinline__ float gelu(float x)
 	return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * fmaf(0.044715f * x * x, x, x)));
 }
 
+// what an expert makes of its gate: silu (0) or gelu (1)
+template <int ACT_> __device__ __forceinline__ float activated(float gate)
+{
+	if constexpr (ACT_ == 1)
+		return gelu(gate);
+	else
+		return gate / (1.0f + __expf(-gate));
+}
+
 // log(1 + e^x) without a number that overflows
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))); }
