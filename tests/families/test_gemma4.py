@@ -47,7 +47,9 @@ def answers_of(atlas, plan, prompts, n, *words):
     out = []
     for ids in prompts:
         ids = ",".join(map(str, ids))
-        done = atlas("run", plan, "--tokens", ids, "-n", n, "--temperature", 0, "--device", "cpu", "--json", "-q", *words)
+        done = atlas(
+            "run", plan, "--tokens", ids, "-n", n, "--temperature", 0, "--device", "cpu", "--json", "-q", *words
+        )
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         out.append(told["results"][0]["tokens"])
@@ -90,7 +92,9 @@ def test_layers_that_read_others_keep_nothing(atlasc):
     assert [op[1] for op in ops if op[2] == "kv_write"] == ["0", "1", "2"]
     read = [next(w for w in op if w.startswith("kv=")) for op in ops if op[2] == "attention"]
     assert read == ["kv=kv.0", "kv=kv.1", "kv=kv.2", "kv=kv.1", "kv=kv.1", "kv=kv.2"]
-    assert not any(f"layers.{layer}.self_attn.{m}" in line for line in lines for layer in (3, 4, 5) for m in ("k_", "v_"))
+    assert not any(
+        f"layers.{layer}.self_attn.{m}" in line for line in lines for layer in (3, 4, 5) for m in ("k_", "v_")
+    )
 
 
 def test_a_format_of_keys_is_that_of_the_layer_that_has_them(atlasc, tmp_path):
