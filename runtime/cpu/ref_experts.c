@@ -1,8 +1,8 @@
 /* ref_experts.c - rows that choose their experts, and what the experts make of them.
  *
  * The router's probabilities are a softmax in float64 over the float32 logits, so a choice is decided by these alone;
- * equal ones go to the lowest id. An expert is three products with silu or gelu. Its codes are converted a row at a
- * time, which is all the scratch there is besides the hidden row.
+ * equal ones go to the lowest id. An expert is a SwiGLU of three products. Its codes are converted a row at a time,
+ * which is all the scratch there is besides the hidden row.
  */
 #include "runtime/cpu/ref_call.h"
 
@@ -133,6 +133,8 @@ typedef struct Matrices {
 	RefOperand w, scale, row_scale; /* data NULL = absent */
 	int64_t n, k;                   /* of one expert */
 	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
+	double limit;                   /* GATE_LIMIT, else infinity */
+	bool is_gelu;                   /* what gates is gelu, else silu */
 } Matrices;
 
 /* One matrix [n, k] becomes matrices [1, n, k]. */
@@ -154,7 +156,9 @@ static Matrices matrices(const RefCall *c, const char *w, int pieces)
 	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
 	return (Matrices){x, as_matrices(ref_arg(c, scale)), *ref_arg(c, row_scale), x.shape[1], x.shape[2],
 		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
-		is_shared ? c->attrs.shared_block_k : c->attrs.block_k};
+		is_shared ? c->attrs.shared_block_k : c->attrs.block_k,
+		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY,
+		c->op == OP_experts_gelu || c->op == OP_experts_up_gelu};
 }
 
 static float scale_at(const RefOperand *from, int64_t i)
@@ -194,15 +198,13 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-static double act(const RefCall *c, double x) { return c->attrs.act ? ref_gelu(x) : x * sigmoid(x); }
-
-/* h[n] = factor * (act(gate x) * (up x)) of expert e; `room` [k] for a row. */
-static void gated(const RefCall *c, const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room,
-	float *h)
+/* h[n] = factor * (silu(gate x) * (up x)) of expert e, or with gelu, either within the limit; `room` [k] for a row. */
+static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
 	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
-		const double gate = (float)product(up, e, n, x, room);
-		h[n] = (float)(factor * (act(c, gate) * (float)product(up, e, up->piece + n, x, room)));
+		const double gate = (float)product(up, e, n, x, room), other = (float)product(up, e, up->piece + n, x, room);
+		h[n] = (float)(factor * (ref_within(up->is_gelu ? ref_gelu(gate) : gate * sigmoid(gate), -INFINITY, up->limit) *
+			ref_within(other, -up->limit, up->limit)));
 	}
 }
 
@@ -223,7 +225,7 @@ void ref_experts(const RefCall *c)
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			gated(c, &up, e, x, 1, whole(), room, hidden);
+			gated(&up, e, x, 1, whole(), room, hidden);
 			for (int64_t i = 0; i < up.k; i++)
 				sum[i] += (double)ref_floats(c, "share")[t * active + j] * (float)product(&down, e, i, hidden, room);
 		}
@@ -231,6 +233,9 @@ void ref_experts(const RefCall *c)
 			y[i] = (float)sum[i];
 	}
 }
+
+void ref_experts_limited(const RefCall *c) { ref_experts(c); }
+void ref_experts_gelu(const RefCall *c) { ref_experts(c); }
 
 /* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
 
@@ -278,7 +283,8 @@ static float *take_row(const RefCall *c)
 
 void ref_experts_up(const RefCall *c)
 {
-	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
+	const Matrices up = matrices(c, "gate_up", 2);
+	const Matrices shared = op_operand(c->op, "shared") < 0 ? (Matrices){.n = 0} : matrices(c, "shared", 2);
 	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
 	const int64_t shares = ref_dim(c, "share", 1);
 	float *room = take_row(c);
@@ -288,12 +294,15 @@ void ref_experts_up(const RefCall *c)
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
 			if (e >= 0)
-				gated(c, &up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
+				gated(&up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
-			gated(c, &shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
+			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
 	}
 }
+
+void ref_experts_up_limited(const RefCall *c) { ref_experts_up(c); }
+void ref_experts_up_gelu(const RefCall *c) { ref_experts_up(c); }
 
 /* y [k]: what expert e makes of its part of a row of h. */
 static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)
@@ -384,8 +393,7 @@ void ref_experts_up_fp8(const RefCall *c)
 			continue;
 		const bool is_shared = e == up.w.shape[0];
 		ref_values_of(ref_floats(c, "x") + i * up.k, up.k, ref_floats(c, "x_scale") + i, all, x);
-		gated(c, is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room,
-			h);
+		gated(is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room, h);
 		ref_codes_of(h, up.piece, ref_floats(c, "h") + i * up.piece, ref_floats(c, "h_scale") + i, all);
 	}
 }

@@ -1,4 +1,4 @@
-// what      h[t,:] = for each of row t's experts share * (act(gate n[t]) * (up n[t])), then the same of the expert
+// what      h[t,:] = for each of row t's experts share * (silu(gate n[t]) * (up n[t])), then the same of the expert
 //           that all rows go to; weights may be codes with scales. For steps of some rows, of which several may have
 //           chosen one expert
 // numerics  as stream_experts_up: n times w, whose codes are decoded exactly, accumulated in f32; scales of rows, silu,
@@ -13,7 +13,6 @@
 //           formats are not measured
 // ring      of two turns, and two blocks a multiprocessor; four leave room for one, and cost a third
 #include "shared/contract.cuh"
-#include "shared/activation.cuh"
 #include "experts/expert_queue.cuh"
 
 KERNEL(queue_experts_up, experts_up)
@@ -157,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(256, at_once()) queue_experts_up(co
 				up *= by_row[width + n];
 			}
 			const int p = queue.pair_of(done, t);
-			store(a.h + i64(p) * width + n, activated<ACT>(gate) * up * a.share[p]);
+			store(a.h + i64(p) * width + n, gate / (1.0f + __expf(-gate)) * up * a.share[p]);
 		});
 	}
 	copy_wait<0>();

@@ -1,4 +1,4 @@
-// what      h[t,:] = for each of row t's experts share * (act(gate n[t]) * (up n[t])), then the same of the expert
+// what      h[t,:] = for each of row t's experts share * (silu(gate n[t]) * (up n[t])), then the same of the expert
 //           that all rows go to; weights may be codes with scales
 // numerics  n times w, whose codes are decoded exactly, accumulated in f32; scales of rows, silu, products and the
 //           share in f32; one rounding. Same bits every run, whatever the rows beside
@@ -16,7 +16,6 @@
 // rows      up to 8 that chose the same expert read its weights at the same time, all but one from the L2 cache: READS
 //           counts an expert once
 #include "shared/contract.cuh"
-#include "shared/activation.cuh"
 #include "experts/experts.cuh"
 #include "products/stream.cuh"
 
@@ -76,7 +75,7 @@ __device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const
 		if (n0 + row >= N_)
 			return;
 		const float gate = sums.at(t, row) * gate_scale, y = sums.at(t, half + row) * up_scale;
-		out(t, n0 + row, activated<ACT>(gate) * y);
+		out(t, n0 + row, gate / (1.0f + __expf(-gate)) * y);
 	});
 }
 

@@ -6,19 +6,19 @@
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
+// x within bounds; a NaN stays one
+__device__ __forceinline__ float within(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+__device__ __forceinline__ float limited_swiglu(float gate, float up, float limit)
+{
+	gate = silu(gate);
+	return (gate > limit ? limit : gate) * within(up, -limit, limit);
+}
+
 // gelu by its tanh form
 __device__ __forceinline__ float gelu(float x)
 {
 	return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * fmaf(0.044715f * x * x, x, x)));
-}
-
-// what an expert makes of its gate: silu (0) or gelu (1)
-template <int ACT_> __device__ __forceinline__ float activated(float gate)
-{
-	if constexpr (ACT_ == 1)
-		return gelu(gate);
-	else
-		return gate / (1.0f + __expf(-gate));
 }
 
 // log(1 + e^x) without a number that overflows
