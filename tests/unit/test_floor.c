@@ -144,7 +144,8 @@ static void every_op_has_a_kernel_alone(void **state)
 			c.model.options.no_fusion = true;
 			/* one prefill phase and two of decode for each target */
 			const int n = lowered(&c, op_table[op].name);
-			assert_int_equal(n, 3 * n_targets * (op == OP_experts || op == OP_experts_limited || op == OP_experts_gelu ? 4 : 1));
+			const bool are_experts = op == OP_experts || op == OP_experts_limited || op == OP_experts_gelu;
+			assert_int_equal(n, 3 * n_targets * (are_experts ? 4 : 1));
 			synthetic_free(&c);
 		}
 }
