@@ -16,6 +16,7 @@ ATTR(SCALE, scale, float, "factor on q.k before the softmax, from head_dim befor
 ATTR(WINDOW, window, int, "positions that a row of attention sees, its own the last of them; 0 = all up to its own")
 ATTR(ROPE_FACTOR, rope_factor, float, "factor on cos and sin (yarn's attention factor; 1 otherwise)")
 ATTR(FACTOR, factor, float, "of the op scale")
+ATTR(FIRST, first, int, "first of the columns that the op columns takes")
 ATTR(CAP, cap, float, "bound of soft_cap's results, above 0")
 ATTR(BLOCK_N, block_n, int, "rows of a weight that share a block scale; 0 = none")
 ATTR(BLOCK_K, block_k, int, "elements along K that share a block scale; 0 = none")

@@ -569,6 +569,7 @@ static void up_of(Meaning *m, OpKind op)
 
 static void experts_up(Meaning *m) { up_of(m, OP_experts); }
 static void experts_up_limited(Meaning *m) { up_of(m, OP_experts_limited); }
+static void experts_up_gelu(Meaning *m) { up_of(m, OP_experts_gelu); }
 
 /* What all of a row's experts make. */
 static int sum_of_experts(Meaning *m)
@@ -722,7 +723,8 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
-	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited, [OP_gather_codes] = gather_codes,
+	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited,
+	[OP_experts_up_gelu] = experts_up_gelu, [OP_gather_codes] = gather_codes,
 	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
 	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,

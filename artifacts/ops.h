@@ -159,6 +159,8 @@ OP(swiglu_limited, OP_GRAPH, "GATE_LIMIT",
 OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(scale_by, OP_GRAPH, "", "y = w[0] x", IN(floats, x, "ROWS, N"), IN(weight, w, "1"), OUT(floats, y, "ROWS, N"))
+OP(columns, OP_GRAPH, "FIRST", "y[t,m] = x[t, FIRST + m]", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, M"))
 OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, K"), OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
@@ -183,6 +185,8 @@ OP(route_sigmoid, OP_GRAPH, "TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SC
 	"sums; share[t,j] = s[expert[t,j]], with NORM_TOPK over (the sum of these + SHARE_EPS), times SHARE_SCALE",
 	IN(floats, logits, "ROWS, E"), IN_OPT(weight, bias, "E"), OUT(ints, expert, "ROWS, TOPK"),
 	OUT(floats, share, "ROWS, TOPK"))
+OP(scale_shares, OP_GRAPH, "", "y[t,j] = share[t,j] * w[expert[t,j]]",
+	IN(floats, share, "ROWS, J"), IN(ints, expert, "ROWS, J"), IN(weight, w, "E"), OUT(floats, y, "ROWS, J"))
 OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
 	"up, each with separate blocks",
@@ -194,6 +198,14 @@ OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	OUT(floats, y, "ROWS, K"))
 OP(experts_limited, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
 	"experts, with swiglu_limited in place of silu(gate) * up",
+	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
+	IN(codes, gate_up, "E, 2 * N, K"),
+	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
+	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
+	OUT(floats, y, "ROWS, K"))
+OP(experts_gelu, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+	"experts, with geglu in place of silu(gate) * up",
 	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
 	IN(codes, gate_up, "E, 2 * N, K"),
 	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
@@ -417,6 +429,13 @@ OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLO
 	IN_OPT(scales, shared_row_scale, "2 * WIDTH - TOPK * N"), OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_up_limited, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
 	"experts_limited, up to down: h[t,:] = for each j share[t,j] * its swiglu_limited, in the order of experts; N "
+	"counts rows of gate and up",
+	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
+OP(experts_up_gelu, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+	"experts_gelu, up to down: h[t,:] = for each j share[t,j] * its geglu, in the order of experts; N "
 	"counts rows of gate and up",
 	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
 	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),

@@ -773,18 +773,23 @@ static bool is_of_one_group(const Fuser *f, const int *products, int n, const in
 	return true;
 }
 
-/* Is there a fusion that reads tensor t, and all that it reads of the products, as columns? */
+/* Do all ops that read tensor t, and what else they read of the products, read columns? Where v is k, one does not. */
 static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int t)
 {
+	bool any = false, all = true;
 	for (int i = 0; i < f->n_ops; i++)
-		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++)
-			if (op_at(f, i)->operands[k] == t && op_table[op_at(f, i)->kind].operands[k].role != OPERAND_OUT &&
-				(op_at(f, i)->kind != OP_sigmoid_gate || is_gate_of_elements(f, op_at(f, i))))
-				for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
-					if (fusions[r].reads_columns && find_fusion(f, &fusions[r], i) &&
-						is_of_one_group(f, products, n, group))
-						return true;
-	return false;
+		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++) {
+			const GraphOp *op = op_at(f, i);
+			bool is_read = false;
+			if (op->operands[k] != t || op_table[op->kind].operands[k].role == OPERAND_OUT)
+				continue;
+			for (size_t r = 0; r < sizeof fusions / sizeof fusions[0] && !is_read; r++)
+				is_read = (op->kind != OP_sigmoid_gate || is_gate_of_elements(f, op)) && fusions[r].reads_columns &&
+					find_fusion(f, &fusions[r], i) && is_of_one_group(f, products, n, group);
+			any = true;
+			all &= is_read;
+		}
+	return any && all;
 }
 
 static bool are_columns_read(Fuser *f, const int *group)

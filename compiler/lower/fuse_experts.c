@@ -218,7 +218,7 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	const int x = codes ? codes->operands[op_operand(OP_gather_codes, "y")] : -1;
 	const int x_scale = codes ? codes->operands[op_operand(OP_gather_codes, "y_scale")] : -1;
 	op = expert_op(f, as_codes ? OP_experts_up_fp8 : op_has_attr(e->experts->kind, "GATE_LIMIT") ? OP_experts_up_limited
-		: OP_experts_up, e);
+		: e->experts->kind == OP_experts_gelu ? OP_experts_up_gelu : OP_experts_up, e);
 	bind_up(f, op, e);
 	put(op, "x", x);
 	put(op, "x_scale", x_scale);

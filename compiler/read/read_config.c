@@ -402,7 +402,7 @@ static void derive_heads(Reading *r)
 static void read_fields(Reading *r)
 {
 	r->cf->each = r->family->layer;
-	r->cf->has_qk_norm = true;
+	r->cf->has_qk_norm = r->cf->has_experts = true;
 	r->cf->scale_embeddings = r->family->scale_embeddings;
 	for (const ConfigKey *k = r->family->keys; k->name; k++)
 		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)

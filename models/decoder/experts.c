@@ -8,6 +8,7 @@
 #include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,13 +112,34 @@ static Product gate_and_up(Compile *c, const Decoder *d, int l, int64_t rows, in
 	return out;
 }
 
+/* Scores of experts. A router may read the stream itself, normalised and times a tensor over the root of its size. */
+static int scores(Compile *c, const Decoder *d, int l, int n, int x, const Product *router)
+{
+	const int hidden = c->model.config.hidden_dim;
+	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
+	if (!d->names[NAME_ROUTER_SCALE]) {
+		g_linear(c, l, BOTH, router, n, -1, logits);
+		return logits;
+	}
+	int scale = g_weight(c, d_part(c, d, l, NAME_ROUTER_SCALE), 1, hidden, 0);
+	int plain = d_act(c, l, "router.plain", DT_f32, d->spec.n_experts);
+	Attrs attrs = d->attrs;
+	attrs.norm_one = 0;
+	attrs.factor = (float)(1 / sqrt(hidden));
+	int y = d_act(c, l, "router.norm", DT_bf16, hidden);
+	g_op(c, OP_rmsnorm, l, BOTH, &attrs, (int[]){x, scale, y});
+	g_linear(c, l, BOTH, router, y, -1, plain);
+	g_op(c, OP_scale, l, BOTH, &attrs, (int[]){plain, logits});
+	return logits;
+}
+
 /* What experts are chosen by, besides what the router makes of a row; -1 = there is none. */
 static int router_bias(Compile *c, const Decoder *d, int l)
 {
 	return d->names[NAME_ROUTER_BIAS] ? g_weight(c, d_part(c, d, l, NAME_ROUTER_BIAS), 1, d->spec.n_experts, 0) : -1;
 }
 
-static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
+static int chosen_experts(Compile *c, const Decoder *d, int l, int n, int x)
 {
 	const Config *cf = &c->model.config;
 	const int hidden = cf->hidden_dim, width = d->spec.ffn_dim;
@@ -137,17 +159,24 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 	Attrs attrs = d->attrs;
 	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
 	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
-	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
-	g_linear(c, l, BOTH, &router, n, -1, logits);
+	int logits = scores(c, d, l, n, x, &router);
 	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active);
 	int share = d_act(c, l, "share", DT_f32, d->spec.n_active);
 	if (d->spec.router == ROUTER_SIGMOID)
 		g_op(c, OP_route_sigmoid, l, BOTH, &d->attrs, (int[]){logits, router_bias(c, d, l), expert, share});
 	else
 		g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
+	if (d->names[NAME_SHARE_SCALE]) {
+		int scaled = d_act(c, l, "share.scaled", DT_f32, d->spec.n_active);
+		g_op(c, OP_scale_shares, l, BOTH, NULL, (int[]){share, expert,
+			g_weight(c, d_part(c, d, l, NAME_SHARE_SCALE), 1, d->spec.n_experts, 0), scaled});
+		share = scaled;
+	}
 	int y = d_act(c, l, "experts", DT_bf16, hidden);
 	attrs.gate_limit = (float)d->spec.gate_limit;
-	g_op(c, d->spec.gate_limit > 0 ? OP_experts_limited : OP_experts, l, BOTH, &attrs, (int[]){n, expert, share,
+	const OpKind kind = d->spec.act == ACT_GELU_TANH ? OP_experts_gelu
+		: d->spec.gate_limit > 0 ? OP_experts_limited : OP_experts;
+	g_op(c, kind, l, BOTH, &attrs, (int[]){n, expert, share,
 		gate_up.w, gate_up.scale, gate_up.row_scale, down.w, down.scale, down.row_scale, y});
 	return y;
 }
@@ -174,8 +203,8 @@ static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 	return gated;
 }
 
-int d_experts(Compile *c, const Decoder *d, int l, int n)
+int d_experts(Compile *c, const Decoder *d, int l, int n, int x)
 {
-	int y = chosen_experts(c, d, l, n);
+	int y = chosen_experts(c, d, l, n, x);
 	return d->spec.shared_dim ? d_add(c, l, y, shared_expert(c, d, l, n), "mlp") : y;
 }

@@ -116,12 +116,25 @@ void ref_route_sigmoid(const RefCall *c)
 			ref_ints(c, "expert") + t * active, ref_floats(c, "share") + t * active);
 }
 
+void ref_scale_shares(const RefCall *c)
+{
+	const int64_t n = ref_dim(c, "share", 0) * ref_dim(c, "share", 1), n_experts = ref_dim(c, "w", 0);
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t e = ref_ints(c, "expert")[i];
+		float w = 0; /* of a row that a lying graph made */
+		if (e >= 0 && e < n_experts)
+			ref_convert(ref_arg(c, "w"), e, 1, &w);
+		ref_floats(c, "y")[i] = ref_floats(c, "share")[i] * w;
+	}
+}
+
 /* Matrices [E, n, k] of experts with their scales. */
 typedef struct Matrices {
 	RefOperand w, scale, row_scale; /* data NULL = absent */
 	int64_t n, k;                   /* of one expert */
 	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
 	double limit;                   /* GATE_LIMIT, else infinity */
+	bool is_gelu;                   /* what gates is gelu, else silu */
 } Matrices;
 
 /* One matrix [n, k] becomes matrices [1, n, k]. */
@@ -144,7 +157,8 @@ static Matrices matrices(const RefCall *c, const char *w, int pieces)
 	return (Matrices){x, as_matrices(ref_arg(c, scale)), *ref_arg(c, row_scale), x.shape[1], x.shape[2],
 		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
 		is_shared ? c->attrs.shared_block_k : c->attrs.block_k,
-		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY};
+		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY,
+		c->op == OP_experts_gelu || c->op == OP_experts_up_gelu};
 }
 
 static float scale_at(const RefOperand *from, int64_t i)
@@ -184,12 +198,12 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* h[n] = factor * (silu(gate x) * (up x)) of expert e, either within the limit; `room` [k] for a row. */
+/* h[n] = factor * (silu(gate x) * (up x)) of expert e, or with gelu, either within the limit; `room` [k] for a row. */
 static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
 	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
 		const double gate = (float)product(up, e, n, x, room), other = (float)product(up, e, up->piece + n, x, room);
-		h[n] = (float)(factor * (ref_within(gate * sigmoid(gate), -INFINITY, up->limit) *
+		h[n] = (float)(factor * (ref_within(up->is_gelu ? ref_gelu(gate) : gate * sigmoid(gate), -INFINITY, up->limit) *
 			ref_within(other, -up->limit, up->limit)));
 	}
 }
@@ -221,6 +235,7 @@ void ref_experts(const RefCall *c)
 }
 
 void ref_experts_limited(const RefCall *c) { ref_experts(c); }
+void ref_experts_gelu(const RefCall *c) { ref_experts(c); }
 
 /* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
 
@@ -287,6 +302,7 @@ void ref_experts_up(const RefCall *c)
 }
 
 void ref_experts_up_limited(const RefCall *c) { ref_experts_up(c); }
+void ref_experts_up_gelu(const RefCall *c) { ref_experts_up(c); }
 
 /* y [k]: what expert e makes of its part of a row of h. */
 static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)

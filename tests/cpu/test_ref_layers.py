@@ -40,6 +40,15 @@ def test_route(ref, experts, active, norm):  # noqa: F811
     close(got["share"], share / (share.sum(-1, keepdims=True) if norm else 1))
 
 
+def test_scale_shares(ref):  # noqa: F811
+    """A factor of the expert, after what the shares add up to."""
+    g = rng(5)
+    share, w = np.abs(normal(g, 6, 3)), normal(g, 7)
+    expert = g.integers(0, 7, (6, 3)).astype(np.int32)
+    got = ref("scale_shares", share=share, expert=expert, w=w, y=blank(6, 3))["y"]
+    close(got, share.astype(np.float64) * w[expert])
+
+
 def np_route_sigmoid(logits, bias, active, norm, groups, top, eps, scale):
     """Glm4MoeTopkRouter of transformers, in float64."""
     s = 1 / (1 + np.exp(-logits.astype(np.float64)))
@@ -94,12 +103,16 @@ def test_route_ties(ref):  # noqa: F811
     close(got["share"], np.full((2, 3), 1 / 3))
 
 
-def np_experts(x, expert, share, gate_up, down, limit=np.inf):
+def np_gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def np_experts(x, expert, share, gate_up, down, limit=np.inf, act=np_silu):
     out = np.zeros(x.shape, np.float64)
     for t in range(len(x)):
         for e, s in zip(expert[t], share[t]):
             gate, up = np.split(gate_up[e].astype(np.float64) @ x[t], 2)
-            h = np.minimum(np_silu(gate), limit) * np.clip(up, -limit, limit)
+            h = np.minimum(act(gate), limit) * np.clip(up, -limit, limit)
             out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ h)
     return out
 
@@ -145,6 +158,24 @@ def test_experts_limited(ref):  # noqa: F811
     y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
     close(y[:-1].sum(1), want[:-1], 1e-6)
     assert np.all(h[-1] == blank(1))
+
+
+def test_experts_gelu(ref):  # noqa: F811
+    """As one op, and in the launches of it."""
+    g, rows, k, n, experts, active = rng(4), 5, 24, 40, 6, 3
+    x, gate_up, down = normal(g, rows, k), normal(g, experts, 2 * n, k), normal(g, experts, k, n)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    share, attrs = g.random((rows, active), np.float32), {"TOPK": active}
+    step = np.array([rows, 0, 0, 0], np.int32)
+    got = ref("experts_gelu", attrs, 3, x=x, expert=expert, share=share, gate_up=gate_up, down=down, y=blank(rows, k))
+    want = np_experts(x, expert, share, gate_up, down, act=np_gelu)
+    close(got["y"], want, 1e-6)
+    assert np.max(np.abs(want - np_experts(x, expert, share, gate_up, down))) > 0.1
+    order = ref("group_rows", attrs, step=step, expert=expert, pair=blank(rows * active, kind=np.int32),
+                first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    h = ref("experts_up_gelu", attrs, 3, n=x, share=share, **order, gate_up=gate_up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
+    close(y.sum(1), want, 1e-6)
 
 
 @pytest.mark.parametrize("n,block_n,block_k", [(8, 4, 8), (10, 4, 6), (6, 6, 32)])

@@ -299,6 +299,19 @@ def test_scale(ref):
         close(ref("scale", {"FACTOR": factor}, x=x, y=blank(3, 50))["y"], factor * x.astype(np.float64))
 
 
+def test_scale_by_a_weight(ref):
+    x = normal(rng(), 3, 50)
+    for factor in (0.25, -1.5):
+        got = ref("scale_by", x=x, w=np.array([factor], np.float32), y=blank(3, 50))["y"]
+        close(got, factor * x.astype(np.float64))
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 50), (0, 1), (20, 13), (49, 1)])
+def test_columns(ref, first, n):
+    x = normal(rng(), 3, 50)
+    assert np.array_equal(ref("columns", {"FIRST": first}, x=x, y=blank(3, n))["y"], x[:, first : first + n])
+
+
 @pytest.mark.parametrize("gates", [1, 5, 20])
 def test_softplus_gate(ref, gates):
     g = rng()

@@ -23,19 +23,25 @@ TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has the
 OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
 
 
-def value_of(name, p, noise, embedding):
+def value_of(name, p, noise, embedding, large):
     """Around what the class starts with, where that is a norm; a selection bias decides some choices and not all."""
     if "norm" in name:
         around = float(p.float().mean().round())
         last = name.endswith((".norm.weight", "model.norm.weight")) and "layers" not in name
-        return around + 0.3 * noise + ((1 / embedding - 1) * 0.1 if last else 0)
+        return around + 0.3 * noise + ((1 / embedding - 1) * large if last else 0)
     if name.endswith("e_score_correction_bias"):
         return 0.3 * noise
+    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        return 1 + 0.3 * noise
     if name.endswith("bias"):
         return 0.5 * noise
     if "embed" in name:
         return noise * embedding
     return noise * 1.5 / p.shape[-1] ** 0.5
+
+
+def layer_scaling(model):
+    return next((m.scaling for m in model.modules() if hasattr(m, "q_norm")), None)
 
 
 def fill(model, seed):
@@ -44,13 +50,17 @@ def fill(model, seed):
     embedding = 0.1 if model.config.get_text_config().tie_word_embeddings else 1.0
     if any("embed_scale" in name for name, _ in model.named_buffers()):
         embedding /= model.config.get_text_config().hidden_size ** 0.5
+    large = 0.25 if getattr(model.config.get_text_config(), "final_logit_softcapping", None) else 0.1  # so that it caps
     with torch.no_grad():
         for name, p in [*model.named_parameters(), *model.named_buffers()]:
             if "embed_scale" in name:  # in bf16, as the weights are
                 p.copy_(p.to(torch.bfloat16).float())
             elif not name.endswith("inv_freq"):
                 noise = torch.randn(p.shape, generator=g)
-                p.copy_(value_of(name, p, noise, embedding).to(torch.bfloat16).to(torch.float32))
+                value = value_of(name, p, noise, embedding, large)
+                if name.endswith("q_norm.weight"):  # of a class that divides no scores: as large as if it did
+                    value = value * (p.shape[0] ** -0.5 if layer_scaling(model) == 1 else 1)
+                p.copy_(value.to(torch.bfloat16).to(torch.float32))
 
 
 def saved(model):

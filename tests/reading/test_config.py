@@ -148,7 +148,7 @@ MESSAGES = [
     ({"num_experts": 8}, "error[A0206]: num_experts = 8: this feature is not implemented"),
     ({"partial_rotary_factor": 0.5}, "error[A0206]: partial_rotary_factor = 0.5: expected 1, partly turned heads are not implemented"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-     'error[A0209]: rope_scaling.rope_type = "dynamic": expected default, linear, llama3, yarn or longrope'),
+     'error[A0209]: rope_scaling.rope_type = "dynamic": expected default, linear, llama3, yarn, longrope or proportional'),
     ({"rope_scaling": {"factor": 2.0}}, "error[A0209]: rope_scaling.rope_type is missing"),
     ({"rope_scaling": "linear"}, 'error[A0209]: rope_scaling = "linear": expected a table'),
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "low_freq_factor": 1.0}},
