@@ -520,6 +520,8 @@ static bool attention_step(Fuser *f, int i)
 	const bool is_verify = f->low->kind == VERIFY;
 	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
+	if (operand(look, "sinks") >= 0)
+		return fail_note(f, "the launch that does both has no sinks");
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
 		f->at[GATE] = -1;
 		gate = NULL;
