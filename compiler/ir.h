@@ -92,7 +92,7 @@ typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of
 typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
-typedef enum Act { ACT_SILU, ACT_GELU_TANH } Act;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED /* of experts alone: experts_clamped in ops.h */ } Act;
 typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
@@ -106,6 +106,7 @@ typedef struct LayerSpec {
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
 	bool qkv_bias, o_bias;
 	double query_scale;     /* q.k is over its root; 0 = head_dim's */
+	bool sinks;             /* a score a head besides those of positions */
 	HeadGate head_gate;     /* of a module of its own: one number a head */
 	/* of Gated DeltaNet */
 	int n_k_heads, n_v_heads, k_dim, v_dim;
@@ -123,6 +124,7 @@ typedef struct LayerSpec {
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
+	double gate_slope, gate_limit; /* of ACT_CLAMPED */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
 	double share_eps, share_scale;
@@ -456,6 +458,7 @@ typedef struct Module { /* as the checkpoint holds it: modules.c */
 	const char *name;   /* "lm_head" */
 	int64_t rows, cols;
 	int experts;        /* of whose matrices it is one tensor; 0 = it is one matrix */
+	bool is_turned;     /* which are transposed there */
 	WeightFormat format;
 	StTensor *codes;
 	StTensor *scale;    /* of blocks, or of rows */
@@ -468,13 +471,15 @@ typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIM
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales (made_weights.c). */
+ * they are, or its columns (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales
+ * (made_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
 	int block_n, block_k;         /* of the block scales; 0 = there are none */
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
+	int turned;                   /* matrices [cols, rows / turned] of the source; 0 = it has none that is transposed */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
 	struct DecodedPiece *pieces; int n_pieces; /* decoded to bf16, of these: decode.h; 0 = it is not */

@@ -2,6 +2,8 @@
  *
  *   q, k, v = linears of n    q and k normalised by head or over the whole of each, then turned by their position
  *   x += o_proj(attention(q, k, v))    times the sigmoid of a gate where there is one
+ *
+ * A model may have sinks: a score a head besides those of the positions.
  */
 #include "models/decoder/decoder.h"
 
@@ -90,9 +92,11 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	q = turn(c, s, d, l, q, p->n_heads, "q.rope");
 	k = turn(c, s, d, l, k, p->n_kv_heads, "k.rope");
 	int o = d_act(c, l, "attn", DT_bf16, nq);
+	int sinks = p->sinks ? g_weight(c, d_part(c, d, l, NAME_SINKS), 1, p->n_heads, 0) : -1;
 	Cache kv = write_keys(c, s, d, l, k, v);
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
-		(int[]){s->step, q, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, o});
+		(int[]){s->step, q, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, sinks,
+			o});
 	if (p->has_gate) {
 		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});

@@ -3,6 +3,10 @@
  * A checkpoint has three tensors for each expert, or two for all of them (gate_up_proj, down_proj), where rows of gate
  * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
  * transposed one the shape would not show where both dims are equal.
+ *
+ * Clamped experts (ops.h) are two tensors with biases, whose rows of gate and up alternate and stay so. In MXFP4 each
+ * is two tensors, of codes and of scales, with matrices as they are elsewhere; where they are numbers these are
+ * transposed.
  */
 #include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
@@ -37,9 +41,9 @@ static const char *of_experts(Compile *c, const Decoder *d, int l, TensorRole ro
 static bool is_fused(Compile *c, const Decoder *d, int l)
 {
 	const Config *cf = &c->model.config;
-	static const char *const tails[] = {"", "_scale_inv"};
+	static const char *const tails[] = {"", "_scale_inv", "_blocks", "_scales"};
 	const StTensor *one = NULL; /* any of them, where another is missing */
-	for (int i = 0; i < 4 && !one; i++)
+	for (int i = 0; i < (d->spec.act == ACT_CLAMPED ? 8 : 4) && !one; i++)
 		one = g_find_tensor(c, arena_printf(&c->scratch, "%s%s",
 			of_experts(c, d, l, i % 2 ? NAME_EXPERTS_DOWN : NAME_EXPERTS_GATE_UP), tails[i / 2]));
 	const int n = count_experts(c, d, l);
@@ -50,7 +54,7 @@ static bool is_fused(Compile *c, const Decoder *d, int l)
 	else if (n && n != d->spec.n_experts)
 		fail_at(&c->diags, A0602, cf->at_experts, "%s = %d: the checkpoint has %d of layer %d (%s)",
 			key_of_reader(cf->family, READER_EXPERTS)->name, d->spec.n_experts, n, l, d_part(c, d, l, NAME_EXPERTS));
-	return one || c->cmd.random_weights;
+	return one || c->cmd.random_weights || d->spec.act == ACT_CLAMPED;
 }
 
 /* Matrices [E, sum of rows, cols] of the modules of each expert. */
@@ -74,15 +78,41 @@ static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole rol
 	const int64_t all = d->spec.n_experts * rows;
 	Piece piece = {of_experts(c, d, l, role), all, 0, all, NULL};
 	Product out = {.name = piece.module, .n_pieces = 1, .pieces = &piece, .cols = cols, .experts = d->spec.n_experts,
-		.is_fused = true};
+		.is_fused = true, .is_turned = d->spec.act == ACT_CLAMPED};
 	g_products_of(c, 1, &out);
 	return out;
 }
 
-/* What experts are chosen by, besides what the router makes of a row; -1 = there is none. */
+/* What experts are chosen by besides the router's sigmoids, or is added to what a softmax is of; -1 = there is none. */
 static int router_bias(Compile *c, const Decoder *d, int l)
 {
 	return d->names[NAME_ROUTER_BIAS] ? g_weight(c, d_part(c, d, l, NAME_ROUTER_BIAS), 1, d->spec.n_experts, 0) : -1;
+}
+
+static int bias_of_experts(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows)
+{
+	return g_weight(c, arena_printf(&c->scratch, "%s_bias", of_experts(c, d, l, role)), 2, d->spec.n_experts, rows);
+}
+
+/* What a row's experts make of it. */
+static int apply_experts(Compile *c, const Decoder *d, int l, const Attrs *attrs, const Product *gate_up,
+	const Product *down, int n, int expert, int share)
+{
+	const int hidden = c->model.config.hidden_dim;
+	int y = d_act(c, l, "experts", DT_bf16, hidden);
+	if (d->spec.act != ACT_CLAMPED) {
+		g_op(c, OP_experts, l, BOTH, attrs, (int[]){n, expert, share, gate_up->w, gate_up->scale, gate_up->row_scale,
+			down->w, down->scale, down->row_scale, y});
+		return y;
+	}
+	const int up_bias = bias_of_experts(c, d, l, NAME_EXPERTS_GATE_UP, 2 * (int64_t)d->spec.ffn_dim);
+	const int down_bias = bias_of_experts(c, d, l, NAME_EXPERTS_DOWN, hidden);
+	if (gate_up->row_scale >= 0 || down->row_scale >= 0)
+		fail_at(&c->diags, A0603, c->model.config.at_experts, "%s: scales of rows or tensors are not implemented for "
+			"clamped experts", d_part(c, d, l, NAME_EXPERTS));
+	g_op(c, OP_experts_clamped, l, BOTH, attrs, (int[]){n, expert, share, gate_up->w, gate_up->scale, up_bias, down->w,
+		down->scale, down_bias, y});
+	return y;
 }
 
 static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
@@ -106,17 +136,15 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
 	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
 	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
-	g_linear(c, l, BOTH, &router, n, -1, logits);
+	const bool by_sigmoid = d->spec.router == ROUTER_SIGMOID;
+	g_linear(c, l, BOTH, &router, n, by_sigmoid ? -1 : router_bias(c, d, l), logits);
 	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active);
 	int share = d_act(c, l, "share", DT_f32, d->spec.n_active);
-	if (d->spec.router == ROUTER_SIGMOID)
+	if (by_sigmoid)
 		g_op(c, OP_route_sigmoid, l, BOTH, &d->attrs, (int[]){logits, router_bias(c, d, l), expert, share});
 	else
 		g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
-	int y = d_act(c, l, "experts", DT_bf16, hidden);
-	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
-		down.scale, down.row_scale, y});
-	return y;
+	return apply_experts(c, d, l, &attrs, &gate_up, &down, n, expert, share);
 }
 
 static int shared_expert(Compile *c, const Decoder *d, int l, int n)
