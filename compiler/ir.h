@@ -121,10 +121,12 @@ typedef struct LayerSpec {
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
 	bool is_dense;          /* an MLP all the same, where the model has experts */
 	bool is_listed_dense; int listed_heads; /* what lists of the config say of the layer; false, 0 = nothing */
+	bool may_be_turned;     /* matrices of all experts in one tensor may be transposed */
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
-	double gate_slope, gate_limit; /* of ACT_CLAMPED */
+	double gate_slope;      /* of ACT_CLAMPED */
+	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
 	double share_eps, share_scale;
@@ -141,6 +143,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double norm_eps;
 	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
 	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
+	int n_after;           /* layers after the last, which draft and are not read: lists may go on for them */
 	int n_shared;           /* experts for all rows, as wide as the others: together one; 0 = shared_dim says it */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;

@@ -20,6 +20,9 @@ from transformers import AutoConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
+SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
+TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has them, and transformers does not write them
+OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
 
 
 def value_of(name, p, noise, embedding):
@@ -82,11 +85,15 @@ def saved(model, packed):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tensors = load_file(pathlib.Path(folder) / "model.safetensors")
+    tensors = {
+        k: v.mT if k.endswith(TRANSPOSED) and "qwen3_vl_moe" in model.config.model_type else v
+        for k, v in tensors.items()
+    }
     experts = {f"{k}_{part}": t for k in packed for part, t in zip(("blocks", "scales"), packed[k], strict=True)}
     return experts | {
-        k: v.float().contiguous() if k.endswith("e_score_correction_bias") else v.to(torch.bfloat16).contiguous()
+        k: v.float().contiguous() if k.endswith(SELECTION_BIASES) else v.to(torch.bfloat16).contiguous()
         for k, v in tensors.items()
-        if ".visual." not in k and k not in packed
+        if not any(part in k for part in OF_IMAGES) and k not in packed
     }
 
 
@@ -116,6 +123,7 @@ def main(names):
         is_packed = (getattr(config, "quantization_config", None) or {}).get("quant_method") == "mxfp4"
         if is_packed:
             del config.quantization_config
+        ends = {text.eos_token_id} if isinstance(text.eos_token_id, int) else set(text.eos_token_id or ())
         for seed in range(1000):
             model = model_class(config).eval().to(torch.float32)
             fill(model, seed)
@@ -124,7 +132,7 @@ def main(names):
                 if hasattr(module, "limit"):
                     module.limit = config.swiglu_limit
             tensors, margin, distinct = golden(model, text.vocab_size, seed)
-            if margin > MARGIN and distinct > TOKENS // 2 and text.eos_token_id not in tensors["tokens"].tolist():
+            if margin > MARGIN and distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist()):
                 break
         save_file(saved(model, packed), folder / "model.safetensors", {"format": "pt"})
         save_file(tensors, folder / "golden.safetensors", {"made_by": "transformers in float32", "seed": str(seed)})

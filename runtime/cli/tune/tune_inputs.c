@@ -148,13 +148,11 @@ static int none(const Graph *g, const Phase *p, int turn, int i)
 	return -1;
 }
 
-static bool has_experts(const GraphOp *op) { return op->kind == OP_experts || op->kind == OP_experts_clamped; }
-
 /* Experts of a step's layers, or 1 in a model that has none. */
 static int experts_of(const Graph *g)
 {
 	for (int i = 0; i < g->n_ops; i++)
-		if (has_experts(&g->ops[i]))
+		if (op_operand(g->ops[i].kind, "gate_up") >= 0)
 			return (int)g->tensors[g->ops[i].operands[op_operand(g->ops[i].kind, "gate_up")]].shape[0];
 	return 1;
 }
@@ -163,7 +161,7 @@ static int experts_of(const Graph *g)
 static int pairs_in_use(const Graph *g, const Phase *p)
 {
 	for (int i = 0; i < g->n_ops; i++)
-		if (has_experts(&g->ops[i]))
+		if (op_operand(g->ops[i].kind, "gate_up") >= 0)
 			return rows_in_use(g, p) * g->ops[i].attrs.n_active;
 	return 0;
 }
