@@ -95,7 +95,7 @@ typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of
 typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
-typedef enum Act { ACT_SILU, ACT_GELU_TANH } Act;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED /* of experts alone: experts_clamped in ops.h */ } Act;
 typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
@@ -112,6 +112,7 @@ typedef struct LayerSpec {
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
 	bool qkv_bias, o_bias;
 	double query_scale;     /* q.k is over its root; 0 = head_dim's */
+	bool sinks;             /* a score a head besides those of positions */
 	HeadGate head_gate;     /* of a module of its own: one number a head */
 	/* of Gated DeltaNet */
 	int n_k_heads, n_v_heads, k_dim, v_dim;
@@ -132,6 +133,7 @@ typedef struct LayerSpec {
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
+	double gate_slope;      /* of ACT_CLAMPED */
 	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */

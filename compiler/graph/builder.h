@@ -28,7 +28,7 @@ typedef struct Product {
 	int64_t cols;
 	int64_t experts;   /* not 0: the rows are those of that many matrices, and the tensor has three dims */
 	bool is_fused;     /* a module is a tensor of that very name and three dims, its scales one of that name and
-						  "_scale_inv" */
+						  "_scale_inv"; in MXFP4 codes of that name and "_blocks", scales "_scales" */
 	bool is_turned;    /* of is_fused: matrices of numbers are stored transposed */
 	/* filled by products.c */
 	int64_t rows;

@@ -41,10 +41,8 @@ static bool joins_scales(Fuser *f, const GraphOp *a, const GraphOp *b)
 static int joined_weight(Fuser *f, int first, int n, const char *name)
 {
 	const Tensor *w = weight_tensor(f, member(f, first), name);
-	if (!w)
-		return -1;
-	if (n == 1)
-		return lower_tensor(f, operand(member(f, first), name));
+	if (!w || n == 1)
+		return w ? lower_tensor(f, operand(member(f, first), name)) : -1;
 	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
 		.tensor = -1, .weight = w->weight};
 	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
@@ -520,6 +518,8 @@ static bool attention_step(Fuser *f, int i)
 	const bool is_verify = f->low->kind == VERIFY;
 	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
+	if (operand(look, "sinks") >= 0)
+		return fail_note(f, "the launch that does both has no sinks");
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
 		f->at[GATE] = -1;
 		gate = NULL;

@@ -21,7 +21,7 @@
 	ROLE(QKV, "qkv", NULL) ROLE(GATE_UP, "gate_up", NULL) /* rows of one module, in place of the three, of the two */ \
 	ROLE(Q, "q", "self_attn.q_proj") ROLE(K, "k", "self_attn.k_proj") ROLE(V, "v", "self_attn.v_proj") \
 	ROLE(O, "o", "self_attn.o_proj") ROLE(HEAD_GATE, "head_gate", NULL) ROLE(Q_NORM, "q_norm", "self_attn.q_norm") \
-	ROLE(K_NORM, "k_norm", "self_attn.k_norm") \
+	ROLE(K_NORM, "k_norm", "self_attn.k_norm") ROLE(SINKS, "sinks", "self_attn.sinks") /* the tensor */ \
 	ROLE(LAYER_SCALE, "layer_scale", NULL) /* the tensor: what the layer's output is multiplied by */ \
 	ROLE(GATE, "gate", "mlp.gate_proj") ROLE(UP, "up", "mlp.up_proj") ROLE(DOWN, "down", "mlp.down_proj") \
 	ROLE(ROUTER, "router", "mlp.gate") ROLE(ROUTER_BIAS, "router_bias", NULL) /* the tensor */ \

@@ -82,6 +82,8 @@ static const Meaning meanings[] = {
 	{"n_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.n_groups), .lo = 1, .hi = 32}},
 	{"top_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.top_groups), .lo = 1, .hi = 32}},
 	{"share_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.share_scale), .lo = 0, .hi = 1e4}},
+	{"gate_slope", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.gate_slope), .lo = 0, .hi = 1e4}},
+	{"gate_limit", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.gate_limit), .lo = 0, .hi = 1e4}},
 	{"query_scale", {.rule = KEY_REAL, .flags = DERIVED, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
 	{"n_after", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_after), .lo = 0, .hi = 64}},
 	READ("sparse_layers", READER_SPARSE_LAYERS, .flags = HAS_DEFAULT, .hi = PLAN_MAX_LAYERS),
@@ -426,8 +428,9 @@ static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
 		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
-		"query_scale", "last_is_full", "experts_may_be_transposed"};
-	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
+		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks"};
+	static const char *const gates[] = {"none", "sigmoid", "softplus"};
+	static const char *const acts[] = {"silu", "gelu_tanh", "clamped"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
 	static const char *const qk_norms[] = {"none", "head", "whole"};
@@ -439,7 +442,7 @@ static void read_layer(Facts *r, const Value *v)
 	s->norm_one = choice(r, v, "norm_weight", "family.layer.norm_weight", weights, 2, 0) == 1;
 	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
 	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
-	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 2, ACT_SILU);
+	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 3, ACT_SILU);
 	s->router = (Router)choice(r, v, "router", "family.layer.router", routers, 2, ROUTER_SOFTMAX);
 	s->norm_topk = s->shared_gate = true; /* where nothing says so */
 	s->n_groups = s->top_groups = 1;
@@ -454,6 +457,7 @@ static void read_layer(Facts *r, const Value *v)
 	flag(r, v, "v_norm", "family.layer.v_norm", &s->v_norm);
 	flag(r, v, "last_is_full", "family.layer.last_is_full", &r->f->is_last_full);
 	flag(r, v, "gate", "family.layer.gate", &s->has_gate);
+	flag(r, v, "sinks", "family.layer.sinks", &s->sinks);
 	flag(r, v, "qkv_bias", "family.layer.qkv_bias", &s->qkv_bias);
 	flag(r, v, "mrope", "family.layer.mrope", &r->f->has_mrope);
 	const Value *part = value_get(v, "rotary_part");
@@ -586,7 +590,9 @@ static void check_whole(Facts *r, const Value *family)
 		{delta, "v_dim", "delta"}, {delta, "conv_width", "delta"}, {delta, "interval", "delta"},
 		{delta, "layer_types", "delta"},
 		{f->draft_prefix, "draft_layers", "family.draft"}, {windows, "window", "a window"},
-		{windows, "layer_types", "a window by word"}};
+		{windows, "layer_types", "a window by word"}, {f->layer.act == ACT_CLAMPED, "n_experts", "act = \"clamped\""},
+		{f->layer.act == ACT_CLAMPED, "gate_slope", "act = \"clamped\""},
+		{f->layer.act == ACT_CLAMPED, "gate_limit", "act = \"clamped\""}};
 	for (int i = 0; i < COUNT(needs); i++)
 		if (needs[i].is_there && !is_read(f, needs[i].word))
 			wrong(r, family, "family.keys: no key is \"%s\", which %s needs", needs[i].word, needs[i].of);
@@ -600,6 +606,8 @@ static void check_whole(Facts *r, const Value *family)
 		wrong(r, family, "family.layer.head_gate: head_gate has no usual name in family.tensors, and excludes gate");
 	if (f->names[NAME_QKV] && f->layer.has_gate)
 		wrong(r, family, "family.tensors: qkv has no rows of a gate, which family.layer.gate needs");
+	if (f->layer.act == ACT_CLAMPED && (is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim")))
+		wrong(r, family, "family.layer.act = \"clamped\": of experts that rows choose alone");
 	if (f->draft_prefix && !f->layer.pre_norm)
 		wrong(r, family, "family.draft: a drafting head of layers without a norm before them is not implemented");
 }
@@ -763,7 +771,7 @@ void lay_layers(Compile *c)
 		s->rope = old[l].rope;
 		s->is_listed_dense = old[l].is_listed_dense;
 		s->listed_heads = old[l].listed_heads;
-		s->gate_limit = old[l].gate_limit;
+		s->gate_limit = old[l].gate_limit > 0 ? old[l].gate_limit : cf->each.gate_limit;
 		s->shared_limit = old[l].shared_limit;
 		s->n_heads = s->listed_heads ? s->listed_heads : s->n_heads;
 		lay_full_layer(cf, s);

@@ -4,7 +4,7 @@
  *   x += o_proj(attention(q, k, v))    times the sigmoid of a gate where there is one
  *
  * A layer may have no v_proj: then v is what k_proj gives. It may have no k and v at all, and read those of a layer
- * before it.
+ * before it. A model may have sinks: a score a head besides those of the positions.
  */
 #include "models/decoder/decoder.h"
 
@@ -160,11 +160,12 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	int gate = p->has_gate ? d_linear(c, l, n, &w[3], -1, "attn.gate", nq) : -1;
 	norm_and_turn(c, s, d, l, qkv);
 	int o = d_act(c, l, "attn", DT_bf16, nq);
+	int sinks = p->sinks ? g_weight(c, d_part(c, d, l, NAME_SINKS), 1, p->n_heads, 0) : -1;
 	if (p->kv_back)
 		leave_out(c, d, l);
 	const Cache kv = p->kv_back ? d->caches[l - p->kv_back] : write_keys(c, s, d, l, qkv[K], qkv[V]);
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
-		(int[]){s->step, qkv[Q], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, o});
+		(int[]){s->step, qkv[Q], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, sinks, o});
 	if (p->has_gate) {
 		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});

@@ -226,7 +226,7 @@ static Decoder d_layer(Compile *c, const Decoder *model, int l)
 		.window = s.window < c->graph.max_context ? s.window : 0, /* as long as the context it hides nothing */
 		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
 		.n_groups = s.n_groups, .top_groups = s.top_groups, .share_eps = (float)s.share_eps,
-		.share_scale = (float)s.share_scale,
+		.share_scale = (float)s.share_scale, .gate_slope = (float)s.gate_slope,
 		.n_k_heads = s.n_k_heads, .n_v_heads = s.n_v_heads, .k_dim = s.k_dim, .v_dim = s.v_dim, .n_taps = s.n_taps};
 	return d;
 }

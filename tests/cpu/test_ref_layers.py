@@ -485,6 +485,53 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     assert np.array_equal(in_parts, z)
 
 
+CLAMPED = {"GATE_SLOPE": 1.702, "GATE_LIMIT": 1.5}
+
+
+def np_clamped(x, expert, share, w):
+    """By the text of gpt-oss: even rows are gates, odd ones what they are multiplied with; all products have biases."""
+    out = np.zeros(x.shape, np.float64)
+    for t in range(len(x)):
+        for e, s in zip(expert[t], share[t]):
+            both = w["gate_up"][e].astype(np.float64) @ x[t] + w["gate_up_bias"][e]
+            gate, up = np.minimum(both[0::2], 1.5), np.clip(both[1::2], -1.5, 1.5)
+            h = (up + 1) * gate / (1 + np.exp(-np.float64(np.float32(1.702)) * gate))
+            out[t] += s.astype(np.float64) * (w["down"][e].astype(np.float64) @ h + w["down_bias"][e])
+    return out
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "experts", "active"), [(1, 16, 8, 4, 2), (5, 24, 40, 6, 3), (3, 8, 4, 1, 1)]
+)
+def test_clamped_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
+    """The op, and the launches that it becomes; with blocks of scales, which go on from gate to up."""
+    g = rng(rows)
+    block_n, block_k = 3, 8
+    across = lambda a, b: -(-a // b)  # noqa: E731
+    spread = lambda s, r, c: np.repeat(np.repeat(s, block_n, -2)[..., :r, :], block_k, -1)[..., :c]  # noqa: E731
+    w = {"gate_up": normal(g, experts, 2 * n, k), "gate_up_bias": normal(g, experts, 2 * n),
+         "down": normal(g, experts, k, n), "down_bias": normal(g, experts, k)}  # fmt: skip
+    scales = {f"{name}_scale": g.random((experts, across(r, block_n), across(c, block_k)), np.float32) + np.float32(0.5)
+              for name, r, c in (("gate_up", 2 * n, k), ("down", k, n))}  # fmt: skip
+    real = w | {"gate_up": w["gate_up"] * spread(scales["gate_up_scale"], 2 * n, k),
+                "down": w["down"] * spread(scales["down_scale"], k, n)}  # fmt: skip
+    x, share = normal(g, rows, k), g.random((rows, active), np.float32)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    attrs = CLAMPED | {"TOPK": active, "BLOCK_N": block_n, "BLOCK_K": block_k}
+    want = np_clamped(x, expert, share, real)
+    got = ref("experts_clamped", attrs, parts, x=x, expert=expert, share=share, **w, **scales, y=blank(rows, k))["y"]
+    close(got, want, 1e-6)
+    order = ref("group_rows", attrs, step=np.array([rows, 0, 0, 0], np.int32), expert=expert,
+                pair=blank(rows * active, kind=np.int32), first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    order = {name: order[name] for name in ("pair", "first")}
+    up = {name: a for name, a in (w | scales).items() if name.startswith("gate_up")}
+    down = {name: a for name, a in (w | scales).items() if name.startswith("down")}
+    h = ref("experts_up_clamped", attrs, parts, n=x, share=share, **order, **up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_biased", attrs, parts, h=h, share=share, **order, **down, y=blank(rows, active, k))["y"]
+    close(y.astype(np.float64).sum(1), want, 1e-6)
+
+
 def test_group_rows(ref):  # noqa: F811
     expert = np.array([[4, 0], [0, 4], [2, 0], [1, 3]], np.int32)
     got = ref(

@@ -144,7 +144,8 @@ static void every_op_has_a_kernel_alone(void **state)
 			c.model.options.no_fusion = true;
 			/* one prefill phase and two of decode for each target */
 			const int n = lowered(&c, op_table[op].name);
-			const bool are_experts = op == OP_experts || op == OP_experts_limited || op == OP_experts_gelu;
+			const bool are_experts = op == OP_experts || op == OP_experts_limited || op == OP_experts_gelu ||
+				op == OP_experts_clamped;
 			assert_int_equal(n, 3 * n_targets * (are_experts ? 4 : 1));
 			synthetic_free(&c);
 		}
@@ -188,7 +189,7 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, n[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, s->page_table, o});
+		s->seg, s->page_table, -1, o});
 	static const char *const halves[] = {"mid", "out"};
 	for (int half = 0; half < 2; half++) {
 		const int h = g_activation(c, arena_printf(&c->arena, "l%d.h", l), 96), of = half ? 6 : 3;
@@ -284,7 +285,7 @@ static int attention_layer(Compile *c, const StepTensors *s, int l, int x, const
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, turned[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, turned[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, s->page_table, o});
+		s->seg, s->page_table, -1, o});
 	g_linear(c, l, 0, &w[3], o, -1, y[3]);
 	const int sum = g_activation(c, arena_printf(&c->arena, "l%d.out", l), 64);
 	g_op(c, OP_add, l, 0, NULL, (int[]){form->is_shuffled ? twice : x, y[3], sum});
