@@ -7,8 +7,10 @@ depend on names and shapes of whole weights alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
+import random
 import re
 import subprocess
 
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 from plan_file import put_together, take_apart
 from safetensors.numpy import load_file
+from test_hostile_graph import EXIT_CODES, places, reach, repack
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 FIXTURES = sorted(p.parent.name for p in (TESTS / "fixtures").glob("*/config.json"))
@@ -384,8 +387,6 @@ def test_one_rank_has_no_such_ops(compiled, opened):
 
 def test_digests_are_those_of_their_definition(compiled):
     """artifacts/ranks.h, written again."""
-    import hashlib
-
     sections = take_apart(compiled(TESTS / "fixtures" / "qwen3_moe", 4).read_bytes())
     graph, ranks = msgpack.unpackb(sections["graph"]), msgpack.unpackb(sections["ranks"])
     for phase in ranks["phases"]:
@@ -399,3 +400,91 @@ def test_digests_are_those_of_their_definition(compiled):
         assert phase["digest"] == hashlib.sha256(text).digest() and phase["n_collectives"] == n
     layers = graph["n_layers"]
     assert ranks["phases"][0]["n_collectives"] == 2 * layers + 1  # after attention, after experts; the head
+
+
+def swapped_runs(r, g):
+    """Columns of values where those of queries are, of the convolution in front of the delta rule."""
+    name = next(t["name"] for t in g["tensors"] if t["name"].endswith("conv1d.weight"))
+    next(c for c in r["cuts"] if c["tensor"] == tensor(g, name))["runs"].reverse()
+
+
+def gate_of_other_rows(r, g):
+    name = next(t["name"] for t in g["tensors"] if t["name"].endswith("A_log"))
+    r["cuts"] = [c for c in r["cuts"] if c["tensor"] != tensor(g, name)]
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (swapped_runs, r"\(causal_conv\) on 2 ranks: w \(.*conv1d.weight\) is not cut as what it belongs to"),
+        (gate_of_other_rows, r"A_log: (its weights have|not the type of weight)"),
+    ],
+)
+def test_faults_of_the_delta_rule(compiled, opened, fault, message):
+    data = compiled(TESTS / "fixtures" / "qwen3_next", 2).read_bytes()
+    sections = take_apart(data)
+    ranks = msgpack.unpackb(sections["ranks"])
+    fault(ranks, msgpack.unpackb(sections["graph"]))
+    code, said = opened(data[:12], {**sections, "ranks": msgpack.packb(ranks)})
+    assert code == 6 and re.search(message, said), said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lies(atlas, compiled, tmp_path, seed):
+    """As tests/cpu/test_hostile_graph.py, with lies in section ranks as well: refused or run, never a crash."""
+    data = compiled(TESTS / "fixtures" / "qwen3_moe", 4).read_bytes()
+    parts, pick, codes = take_apart(data), random.Random(seed), set()
+    for i in range(10):
+        sections = {"graph": msgpack.unpackb(parts["graph"]), "ranks": msgpack.unpackb(parts["ranks"])}
+        which = "ranks" if i % 2 else "graph"
+        of = sections[which] if which == "ranks" else {k: sections["graph"][k] for k in ("ops", "tensors")}
+        for path in pick.sample(list(places(of)), pick.choice([1, 2])):
+            old = reach(of, path)
+            numbers = [reach(of, p) for p in pick.sample(list(places(of)), 20)]
+            reach(of, path[:-1])[path[-1]] = pick.choice([v for v in numbers if isinstance(v, type(old))] or [old])
+        packed = {k: repack(v) for k, v in sections.items()}
+        (tmp_path / "plan").write_bytes(put_together(data[:12], {**parts, **packed}))
+        run = atlas("run", tmp_path / "plan", "--tokens", "1,2,3,4,5", "-n", 3, "--device", "cpu", "-q", "--threads", 1)
+        assert run.returncode in EXIT_CODES, run.stderr[-3000:]
+        codes.add(run.returncode)
+    assert codes - {0}, "nothing was noticed"
+
+
+# What the tools say --------------------------------------------------------------------------------------------------
+
+
+def bytes_of_each(sections):
+    """Weights, each once and at a multiple of 256, and state of a rank, from the graph's shapes."""
+    graph, ranks = msgpack.unpackb(sections["graph"]), msgpack.unpackb(sections["ranks"])
+    bits = {"bf16": 16, "f16": 16, "f32": 32, "i32": 32, "e4m3": 8, "e2m1": 4}
+    cut, seen, total = {c["tensor"] for c in ranks["cuts"]}, set(), 0
+    for is_cut in (False, True):
+        for i, t in enumerate(graph["tensors"]):
+            size = int(np.prod(t["shape"])) * bits[t["dtype"]] // 8
+            if t["role"] == "state" and not is_cut:
+                total += size
+            elif t["role"] == "weight" and (i in cut) == is_cut and t["weight"] not in seen:
+                total += -(-size // 256) * 256
+                seen |= set(range(t["weight"], t["weight"] + t["n_weights"]))
+    return total
+
+
+def test_memory_of_each_rank(atlasc, atlas, compiled, tmp_path):
+    plan = compiled(TESTS / "fixtures" / "qwen3_moe", 4)
+    want = bytes_of_each(take_apart(plan.read_bytes()))
+    told = json.loads(atlas("audit", plan, "--json").stdout)["ranks"]
+    assert told["n"] == 4 and told["bytes_of_each"] == want
+    (tmp_path / "m.toml").write_text(SMALL + "[parallel]\nranks = 4\n")
+    done = atlasc(TESTS / "fixtures" / "qwen3_moe", "--model", tmp_path / "m.toml", "--estimate", "--json", "-q")
+    rank = json.loads(done.stdout)
+    assert rank["ranks"] == 4 and rank["each_rank"]["device_bytes"] == want
+    assert "ranks   4  experts whole" in atlas("audit", plan).stdout
+    assert "ranks        4, each with its parts" in atlas("info", plan).stdout
+    changed = atlas("diff", compiled(TESTS / "fixtures" / "qwen3_moe", 2), plan).stdout
+    assert "parallel.ranks" in changed and "ranks" in changed
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_eight_ranks(compiled, results, tmp_path, family):
+    config = widened(TESTS / "fixtures" / family, tmp_path)
+    compare(*(results(compiled(config, n, "", "--random-weights")) for n in (1, 8)))
