@@ -108,8 +108,22 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 	json_decref(root);
 }
 
+static void check_rank_budget(Compile *c)
+{
+	MemoryItem items[MEMORY_MAX_ITEMS];
+	char largest[160], sizes[2][32];
+	const int n = memory_of_rank(&c->graph, &c->ranks, items);
+	const int64_t need = memory_on_device(items, n);
+	if (need > c->cmd.memory_budget)
+		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the largest: "
+			"%s", c->ranks.n, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
+			memory_largest(items, n, largest, sizeof largest));
+}
+
 void check_budget(Compile *c)
 {
+	if (c->ranks.n && c->cmd.memory_budget)
+		check_rank_budget(c);
 	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
 		MemoryItem items[MEMORY_MAX_ITEMS];
 		char largest[160], sizes[2][32];

@@ -478,6 +478,10 @@ def test_memory_of_each_rank(atlasc, atlas, compiled, tmp_path):
     done = atlasc(TESTS / "fixtures" / "qwen3_moe", "--model", tmp_path / "m.toml", "--estimate", "--json", "-q")
     rank = json.loads(done.stdout)
     assert rank["ranks"] == 4 and rank["each_rank"]["device_bytes"] == want
+    words = ["--target", "none", "--model", tmp_path / "m.toml", "--dry-run", "--memory-budget", want - 1]
+    done = atlasc(TESTS / "fixtures" / "qwen3_moe", *words)
+    assert done.returncode == 7 and "error[A0804]: each of 4 ranks: " in done.stderr
+    assert atlasc(TESTS / "fixtures" / "qwen3_moe", *words[:-1], want).returncode == 0
     assert "ranks   4  experts whole" in atlas("audit", plan).stdout
     assert "ranks        4, each with its parts" in atlas("info", plan).stdout
     changed = atlas("diff", compiled(TESTS / "fixtures" / "qwen3_moe", 2), plan).stdout
