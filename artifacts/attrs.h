@@ -27,6 +27,7 @@ ATTR(GROUPS, n_groups, int, "equal groups that experts are in; 1 = all of them a
 ATTR(TOP_GROUPS, top_groups, int, "groups out of which a row's experts are chosen")
 ATTR(SHARE_EPS, share_eps, float, "added to the sum that shares are divided by")
 ATTR(SHARE_SCALE, share_scale, float, "factor on the shares of a row's experts")
+ATTR(GATE_LIMIT, gate_limit, float, "the largest gate, and the largest size of what it is multiplied with")
 ATTR(NK, n_k_heads, int, "key heads of the delta rule; value head h reads key head h / (NV / NK)")
 ATTR(NV, n_v_heads, int, "value heads of the delta rule")
 ATTR(DK, k_dim, int, "elements of one of its keys and queries")

@@ -549,20 +549,26 @@ static int rows_of_experts(Meaning *m)
 	return codes->operands[0];
 }
 
-enum Up { UP_N, UP_EXPERT, UP_SHARE, UP_SHARED_SHARE, UP_WEIGHT, UP_SCALE, UP_ROW_SCALE, UP_SHARED, UP_OPERANDS };
+enum Up { UP_OP, UP_N, UP_EXPERT, UP_SHARE, UP_SHARED_SHARE, UP_WEIGHT, UP_SCALE, UP_ROW_SCALE, UP_SHARED,
+	UP_OPERANDS };
 
-static void experts_up(Meaning *m)
+/* Of OP_experts, or of the graph op that is given. */
+static void up_of(Meaning *m, OpKind op)
 {
 	const int n = rows_of_experts(m);
-	const Value share = all(m, "share"), shared = products(m, n, "shared", NULL);
+	const Value share = all(m, "share"), shared = op == OP_experts ? products(m, n, "shared", NULL) : (Value){.n = 0};
 	if (share.n != (shared.n ? 2 : 1) || (shared.n && shared.n != 2))
 		odd(m, "a shared expert has a share, gate and up");
-	int v[UP_OPERANDS] = {n, chosen(m), share.piece[0], share.piece[1], in(m, "gate_up"), in(m, "gate_up_scale"),
-		in(m, "gate_up_row_scale"), shared.n ? RESULT(m, OP_swiglu, shared.piece[0], shared.piece[1]) : 0};
+	int v[UP_OPERANDS] = {(int)op, n, chosen(m), share.piece[0], share.piece[1], in(m, "gate_up"),
+		in(m, "gate_up_scale"), in(m, "gate_up_row_scale"),
+		shared.n ? RESULT(m, OP_swiglu, shared.piece[0], shared.piece[1]) : 0};
 	set(m, "h", value_of(m, OF_UP, 0, UP_OPERANDS, v));
 	if (find_arg(m, "h_scale"))
 		set(m, "h_scale", value_of(m, OF_UP, 1, UP_OPERANDS, v));
 }
+
+static void experts_up(Meaning *m) { up_of(m, OP_experts); }
+static void experts_up_limited(Meaning *m) { up_of(m, OP_experts_limited); }
 
 /* What all of a row's experts make. */
 static int sum_of_experts(Meaning *m)
@@ -578,7 +584,7 @@ static int sum_of_experts(Meaning *m)
 		return odd(m, "the scales of h are those of other rows");
 	if (chosen(m) != v[UP_EXPERT])
 		return odd(m, "it goes down by other experts than up");
-	int y = RESULT(m, OP_experts, v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
+	int y = RESULT(m, (OpKind)v[UP_OP], v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
 		in(m, "down"), in(m, "down_scale"), in(m, "down_row_scale"));
 	if (v[UP_SHARED] || find_arg(m, "shared_down"))
 		y = RESULT(m, OP_add, y, RESULT(m, OP_sigmoid_gate, product(m, v[UP_SHARED], "shared_down", NULL),
@@ -716,7 +722,7 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
-	[OP_experts_up] = experts_up, [OP_gather_codes] = gather_codes,
+	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited, [OP_gather_codes] = gather_codes,
 	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
 	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,

@@ -162,6 +162,9 @@ OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW",
 OP(add, OP_GRAPH, "", "z = x + y", IN(floats, x, "ROWS, N"), IN(floats, y, "ROWS, N"), OUT(floats, z, "ROWS, N"))
 OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(swiglu_limited, OP_GRAPH, "GATE_LIMIT",
+	"y = min(silu(gate), GATE_LIMIT) * (up, within -GATE_LIMIT and GATE_LIMIT)",
+	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
@@ -192,6 +195,14 @@ OP(route_sigmoid, OP_GRAPH, "TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SC
 OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
 	"up, each with separate blocks",
+	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
+	IN(codes, gate_up, "E, 2 * N, K"),
+	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
+	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
+	OUT(floats, y, "ROWS, K"))
+OP(experts_limited, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
+	"experts, with swiglu_limited in place of silu(gate) * up",
 	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
 	IN(codes, gate_up, "E, 2 * N, K"),
 	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
@@ -428,6 +439,13 @@ OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLO
 	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), IN_OPT(codes, shared, "2 * WIDTH - TOPK * N, K"),
 	IN_OPT(scales, shared_scale, "2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_row_scale, "2 * WIDTH - TOPK * N"), OUT(floats, h, "ROWS, WIDTH"))
+OP(experts_up_limited, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
+	"experts_limited, up to down: h[t,:] = for each j share[t,j] * its swiglu_limited, in the order of experts; N "
+	"counts rows of gate and up",
+	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_down, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"experts, from down on: z[t,:] = residual[t,:] + sum_j down[expert[t,j]] (its part of h[t,:]) + shared_down (the "
 	"rest of h[t,:])",

@@ -401,10 +401,10 @@ static void walk(Walk *w)
 	switch (w->op->kind) {
 	case OP_linear: rule_linear(w); break;
 	case OP_own_experts: rule_own_experts(w); break;
-	case OP_experts: rule_experts(w); break;
+	case OP_experts: case OP_experts_limited: rule_experts(w); break;
 	case OP_add: rule_add(w); break;
 	case OP_scale: rule_scale(w); break;
-	case OP_swiglu: case OP_geglu: rule_glu(w); break;
+	case OP_swiglu: case OP_swiglu_limited: case OP_geglu: rule_glu(w); break;
 	case OP_sigmoid_gate: case OP_softplus_gate: rule_gate(w); break;
 	case OP_head_norm: case OP_rope: case OP_gated_norm: rule_heads(w); break;
 	case OP_mean_squares: rule_mean_squares(w); break;

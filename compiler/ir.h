@@ -122,9 +122,11 @@ typedef struct LayerSpec {
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
 	bool is_dense;          /* an MLP all the same, where the model has experts */
 	bool is_listed_dense; int listed_heads; /* what lists of the config say of the layer; false, 0 = nothing */
+	bool may_be_turned;     /* matrices of all experts in one tensor may be transposed */
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
+	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
 	double share_eps, share_scale;
@@ -141,6 +143,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double norm_eps;
 	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
 	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
+	int n_after;           /* layers after the last, which draft and are not read: lists may go on for them */
 	int n_shared;           /* experts for all rows, as wide as the others: together one; 0 = shared_dim says it */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;
@@ -459,6 +462,7 @@ typedef struct Module { /* as the checkpoint holds it: modules.c */
 	const char *name;   /* "lm_head" */
 	int64_t rows, cols;
 	int experts;        /* of whose matrices it is one tensor; 0 = it is one matrix */
+	bool is_turned;     /* which are transposed there */
 	WeightFormat format;
 	StTensor *codes;
 	StTensor *scale;    /* of blocks, or of rows */
@@ -471,13 +475,15 @@ typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIM
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales (made_weights.c). */
+ * they are, or its columns (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales
+ * (made_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
 	int block_n, block_k;         /* of the block scales; 0 = there are none */
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
+	int turned;                   /* matrices [cols, rows / turned] of the source; 0 = it has none that is transposed */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
 	struct DecodedPiece *pieces; int n_pieces; /* decoded to bf16, of these: decode.h; 0 = it is not */

@@ -27,8 +27,9 @@ typedef struct Product {
 	Piece *pieces;     /* in order; the caller's, NULL after g_products_of */
 	int64_t cols;
 	int64_t experts;   /* not 0: the rows are those of that many matrices, and the tensor has three dims */
-	bool is_fused;     /* the one module is a tensor of that very name and three dims, its scales one of that name and
+	bool is_fused;     /* a module is a tensor of that very name and three dims, its scales one of that name and
 						  "_scale_inv" */
+	bool is_turned;    /* of is_fused: matrices of numbers are stored transposed */
 	/* filled by products.c */
 	int64_t rows;
 	bool is_right;     /* else its tensors are only there so that the graph can go on */

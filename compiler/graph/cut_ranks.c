@@ -124,6 +124,7 @@ static bool begin_at(Cutter *x, const GraphOp *op)
 		is_new |= mark(x, at(op, "kv"), one_run(a->n_kv_heads, parts));
 		return mark(x, at(op, "kv_block"), one_run(a->n_kv_heads, parts)) || is_new;
 	case OP_swiglu:
+	case OP_swiglu_limited:
 	case OP_geglu:
 		if (width % x->n)
 			return cannot(x, layer, width, "columns of the MLP", width);
@@ -156,7 +157,9 @@ static bool spread(Cutter *x, const GraphOp *op)
 {
 	static const struct { OpKind op; const char *a, *b; } pairs[] = {{OP_rope, "x", "y"}, {OP_head_norm, "x", "y"},
 		{OP_rmsnorm, "x", "y"}, {OP_gated_norm, "x", "y"}, {OP_gated_norm, "x", "z"}, {OP_swiglu, "gate", "y"},
-		{OP_swiglu, "up", "y"}, {OP_geglu, "gate", "y"}, {OP_geglu, "up", "y"}, {OP_sigmoid_gate, "x", "y"},
+		{OP_swiglu, "up", "y"},
+		{OP_swiglu_limited, "gate", "y"}, {OP_swiglu_limited, "up", "y"},
+		{OP_geglu, "gate", "y"}, {OP_geglu, "up", "y"}, {OP_sigmoid_gate, "x", "y"},
 		{OP_softplus_gate, "x", "y"}, {OP_causal_conv, "x", "y"}, {OP_conv_verify, "x", "y"}};
 	bool is_new = false;
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
@@ -271,13 +274,15 @@ static void cut_linear(Cutter *x, GraphOp *op)
 	}
 }
 
+static bool is_of_experts(OpKind kind) { return kind == OP_experts || kind == OP_experts_limited; }
+
 static void cut_experts(Cutter *x, GraphOp *op)
 {
 	static const char *const names[] = {"gate_up", "gate_up_scale", "gate_up_row_scale", "down", "down_scale",
 		"down_row_scale"};
 	int *of[6];
 	for (int i = 0; i < 6; i++)
-		of[i] = &op->operands[op_operand(OP_experts, names[i])];
+		of[i] = &op->operands[op_operand(op->kind, names[i])];
 	const Tensor *up = &x->g->tensors[*of[0]];
 	const int64_t n = up->shape[0], width = up->shape[1] / 2;
 	const Runs each = one_run(n, x->n), both = {2, {{width, x->n}, {width, x->n}}}, down = one_run(width, x->n);
@@ -312,6 +317,7 @@ static void cut_weights_of(Cutter *x, GraphOp *op)
 		cut_linear(x, op);
 		break;
 	case OP_experts:
+	case OP_experts_limited:
 		cut_experts(x, op);
 		break;
 	case OP_causal_conv:
@@ -478,8 +484,8 @@ static void rewrite(Cutter *x, GraphOp op)
 		push_norm(x, &op);
 		return;
 	}
-	if (op.kind == OP_experts && x->has_whole_experts) {
-		const int k = op_operand(OP_experts, "expert"), rank = rank_tensor(x);
+	if (is_of_experts(op.kind) && x->has_whole_experts) {
+		const int k = op_operand(op.kind, "expert"), rank = rank_tensor(x);
 		const int own = add_twin(x, op.operands[k], "own");
 		GraphOp *chosen = push(x, OP_own_experts, &op, (int[]){rank, op.operands[k], own});
 		chosen->attrs.n_own = (int)own_of(&plan_of(x, at(&op, "gate_up"))->runs);
@@ -537,12 +543,28 @@ static void list_phases(Compile *c)
 	}
 }
 
+/* Each layer has a sum after what mixes rows and one after its MLP: where one is missing, an op has no rule here. */
+static void check_sums(Cutter *x)
+{
+	for (int l = 0; l < x->g->n_layers; l++) {
+		int n = 0;
+		for (int i = 0; i < x->g->n_ops; i++) {
+			const GraphOp *op = &x->g->ops[i];
+			n += op->kind == OP_sum_ranks && op->layer == l && op->phases & PHASE_PREFILL &&
+				x->g->tensors[at(op, "z")].shape[1] == x->g->hidden_dim;
+		}
+		if (n < 2)
+			fail_at(&x->c->diags, A0313, x->c->model.options.at_ranks, "parallel.ranks = %d: layer %d has operations "
+				"that this version does not divide", x->n, l);
+	}
+}
+
 /* Weights that an op reads whole: all but those that cut_weights_of looks at. */
 static void find_whole(Cutter *x)
 {
 	for (int i = 0; i < x->n_ops; i++) {
 		const GraphOp *op = &x->ops[i];
-		const bool is_product = op->kind == OP_linear || op->kind == OP_experts;
+		const bool is_product = op->kind == OP_linear || is_of_experts(op->kind);
 		const bool is_cut_linear = op->kind == OP_linear && (is_cut(x, op, "y") || is_cut(x, op, "x") ||
 			are_logits(x, at(op, "y")));
 		for (int k = 0; k < op_table[op->kind].n_operands; k++) {
@@ -590,6 +612,7 @@ static void cut(Cutter *x)
 			rewrite_head(x, &ops[i], logits[i]);
 		else
 			rewrite(x, ops[i]);
+	check_sums(x);
 	shape_tensors(x);
 	list_phases(x->c);
 }

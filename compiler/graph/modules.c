@@ -12,7 +12,8 @@
  *   MXFP4    M.weight_packed or M.weight U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *   INT4     M.qweight I32, or M.weight_packed I32, with scales and zeros of groups: int4.c
  *
- * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
+ * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv; transposed
+ * (is_turned) M [E,K,N].
  *
  * Where a tensor of these is missing, the others of the module, and what the files say of it, show which one it is.
  *
@@ -317,7 +318,8 @@ static bool check_plain(Compile *c, const Module *s)
 	if (!t && c->cmd.random_weights)
 		return true;
 	const int64_t shape[] = {s->rows, s->cols};
-	const int64_t experts[] = {s->experts, s->experts ? s->rows / s->experts : 0, s->cols};
+	const int64_t each = s->experts ? s->rows / s->experts : 0;
+	const int64_t experts[] = {s->experts, s->is_turned ? s->cols : each, s->is_turned ? each : s->cols};
 	const int64_t *want = s->experts ? experts : shape;
 	const int n_dims = s->experts ? 3 : 2;
 	if (!t)

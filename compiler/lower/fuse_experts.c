@@ -98,6 +98,14 @@ static int layer_tensor(Fuser *f, const GraphOp *of, const char *name, Dtype dty
 	return f->low->tensors.n - 1;
 }
 
+/* An LTensor, as the operand of that name if the op has one. */
+static void put(LOp *op, const char *name, int tensor)
+{
+	const int i = op_operand(op->kind, name);
+	if (i >= 0)
+		op->operands[i] = tensor;
+}
+
 static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
 {
 	LOp *op = new_op(f, kind, e->experts);
@@ -106,16 +114,8 @@ static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
 		op->attrs.field = e->attrs.field;
 #include "artifacts/attrs.h"
 #undef ATTR
-	bind_tensor(f, op, "step", input_named(f, "step"));
+	put(op, "step", lower_tensor(f, input_named(f, "step")));
 	return op;
-}
-
-/* An LTensor, as the operand of that name if the op has one. */
-static void put(LOp *op, const char *name, int tensor)
-{
-	const int i = op_operand(op->kind, name);
-	if (i >= 0)
-		op->operands[i] = tensor;
 }
 
 static void put_all(LOp *op, const ExpertTensors *t)
@@ -148,7 +148,7 @@ static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
-	if (op->kind == OP_experts_up)
+	if (op_operand(op->kind, "n") >= 0)
 		bind_tensor(f, op, "n", operand(e->experts, "x"));
 	if (!e->gate)
 		return;
@@ -217,7 +217,8 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	const LOp *codes = as_codes ? &f->low->ops.at[f->low->ops.n - 1] : NULL;
 	const int x = codes ? codes->operands[op_operand(OP_gather_codes, "y")] : -1;
 	const int x_scale = codes ? codes->operands[op_operand(OP_gather_codes, "y_scale")] : -1;
-	op = expert_op(f, as_codes ? OP_experts_up_fp8 : OP_experts_up, e);
+	op = expert_op(f, as_codes ? OP_experts_up_fp8 : op_has_attr(e->experts->kind, "GATE_LIMIT") ? OP_experts_up_limited
+		: OP_experts_up, e);
 	bind_up(f, op, e);
 	put(op, "x", x);
 	put(op, "x_scale", x_scale);

@@ -38,7 +38,7 @@ static OpKind kind_alone(const Fuser *f, const GraphOp *op)
 void lower_op(Fuser *f, const GraphOp *op, const char *note)
 {
 	const int first = f->low->ops.n;
-	if (op->kind == OP_experts) {
+	if (op->kind == OP_experts || op->kind == OP_experts_limited) {
 		lower_experts(f, op);
 	} else {
 		const OpKind kind = kind_alone(f, op);

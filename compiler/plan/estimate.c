@@ -115,8 +115,8 @@ static void check_rank_budget(Compile *c)
 	const int n = memory_of_rank(&c->graph, &c->ranks, items);
 	const int64_t need = memory_on_device(items, n);
 	if (need > c->cmd.memory_budget)
-		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the largest: "
-			"%s", c->ranks.n, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
+		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the "
+			"largest: %s", c->ranks.n, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
 			memory_largest(items, n, largest, sizeof largest));
 }
 

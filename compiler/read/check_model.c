@@ -157,6 +157,8 @@ static void print_layers(const Config *cf, FILE *f)
 		if (s->n_experts && s->router == ROUTER_SIGMOID)
 			fprintf(f, "  by sigmoid  groups %d of %d  share_eps %g  share_scale %g", s->top_groups, s->n_groups,
 				s->share_eps, s->share_scale);
+		if (s->gate_limit > 0 || s->shared_limit > 0)
+			fprintf(f, "  limits %g and %g", s->gate_limit, s->shared_limit);
 		if (s->query_scale > 0 || s->head_gate)
 			fprintf(f, "  query_scale %g  head_gate %d", s->query_scale, s->head_gate);
 		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");

@@ -26,6 +26,7 @@
 	ROLE(EXPERT_GATE, "expert_gate", "gate_proj") ROLE(EXPERT_UP, "expert_up", "up_proj") \
 	ROLE(EXPERT_DOWN, "expert_down", "down_proj") ROLE(EXPERTS_GATE_UP, "experts_gate_up", "gate_up_proj") \
 	ROLE(EXPERTS_DOWN, "experts_down", "down_proj") \
+	ROLE(EXPERTS_GATE, "experts_gate", NULL) ROLE(EXPERTS_UP, "experts_up", NULL) /* in place of the one of both */ \
 	ROLE(SHARED_GATE, "shared_gate", "mlp.shared_expert.gate_proj") \
 	ROLE(SHARED_UP, "shared_up", "mlp.shared_expert.up_proj") \
 	ROLE(SHARED_DOWN, "shared_down", "mlp.shared_expert.down_proj") \

@@ -147,7 +147,8 @@ static void check_own_key(Reading *r, const ConfigKey *k, const Value *v, NameLi
 	if (k->rule != KEY_MUST || (v->kind != VALUE_NULL && value_passes(v, k->pass)) || is_word_of(v, k->word) ||
 			(v->kind == VALUE_NULL && (k->flags & MAY_BE_NULL)))
 		return;
-	const char *expected = k->word ? words_text(a, k->word) : k->pass & IS_TRUE ? "true" :
+	const char *expected = k->word ? words_text(a, k->word) : k->pass & IS_FULL ? "\"full_attention\" alone" :
+		k->pass & IS_TRUE ? "true" :
 		k->pass & IS_FALSE ? "false" : k->pass & IS_ONE ? "1" : "[]";
 	fail_at(r->d, A0206, v->at, "%s = %s: expected %s, as %s has it", k->name, value_text(a, v), expected,
 		r->family->name);
@@ -301,6 +302,8 @@ static void read_kind(Reading *r)
 				known_model_types(r->d->arena, &r->c->families, r->cf->model_type));
 	}
 	read_architecture(r);
+	if (r->family)
+		r->family = r->cf->family = family_as_written(r->c, r->family, r->text);
 	if (code && r->family && key_of_reader(r->family, READER_CODE))
 		note_at(r->d, A0213, code->at, "auto_map names Python code of the checkpoint: it is never run, the class of %s "
 			"in transformers is followed", r->family->name);
@@ -323,7 +326,7 @@ static void take_default(Reading *r, const ConfigKey *k, const Value *null, void
 		*(double *)to = k->absent;
 	else
 		*(bool *)to = k->absent != 0;
-	if (k->rule != KEY_INT || (!null && k->absent != 0))
+	if (k->rule == KEY_BOOL || (k->rule == KEY_REAL && k->absent > 0) || (!null && k->absent != 0))
 		config_note(r, k->name, null, k->rule == KEY_BOOL ? (k->absent != 0 ? "true" : "false")
 			: k->rule == KEY_REAL ? arena_printf(a, "%g", k->absent) : number_text(a, k->absent));
 }

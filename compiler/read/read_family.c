@@ -74,7 +74,12 @@ static const Meaning meanings[] = {
 	{"n_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.n_groups), .lo = 1, .hi = 32}},
 	{"top_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.top_groups), .lo = 1, .hi = 32}},
 	{"share_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.share_scale), .lo = 0, .hi = 1e4}},
-	{"query_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
+	{"query_scale", {.rule = KEY_REAL, .flags = DERIVED, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
+	{"n_after", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_after), .lo = 0, .hi = 64}},
+	READ("sparse_layers", READER_SPARSE_LAYERS, .flags = HAS_DEFAULT, .hi = PLAN_MAX_LAYERS),
+	READ("window_heads", READER_WINDOW_HEADS, .flags = 0), READ("window_table", READER_WINDOW_TABLE, .flags = 0),
+	READ("layer_tables", READER_LAYER_TABLES, .flags = 0), READ("rotary_parts", READER_ROTARY_PARTS, .flags = 0),
+	READ("gate_limits", READER_GATE_LIMITS, .flags = 0), READ("shared_limits", READER_SHARED_LIMITS, .flags = 0),
 	READ("mlp_types", READER_MLP_TYPES, .flags = 0), READ("layer_heads", READER_LAYER_HEADS, .flags = 0),
 	READ("code", READER_CODE, .flags = 0),
 	{"norm_eps", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(norm_eps), .lo = 0, .hi = 1}},
@@ -87,7 +92,6 @@ static const Meaning meanings[] = {
 	READ("interval", READER_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
 	READ("n_experts", READER_EXPERTS, .to = FIELD(each.n_experts)),
 	READ("n_experts_check", READER_EXPERTS_CHECK, .flags = 0),
-	READ("n_experts_other", READER_EXPERTS_OTHER, .flags = 0),
 	READ("conv_width", READER_TAPS, .to = FIELD(each.n_taps)), READ("state_dtype", READER_STATE_DTYPE, .flags = 0),
 	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0), READ("tied", READER_TIE, .flags = HAS_DEFAULT),
 	READ("rope_theta", READER_THETA, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_THETA),
@@ -217,7 +221,9 @@ static bool add_pass(const Value *v, ConfigKey *k, Arena *a)
 static bool read_pass(Facts *r, const char *name, const Value *v, ConfigKey *k)
 {
 	const char *list = "";
-	for (int i = 0; i < COUNT(passes) && k->rule == KEY_IGNORED; i++) {
+	for (int i = 0; i < COUNT(passes); i++) {
+		if (k->rule == KEY_MUST && passes[i].pass != IS_FULL)
+			continue;
 		if (v->kind == VALUE_STRING && strcmp(v->string, passes[i].word) == 0) {
 			k->pass = passes[i].pass;
 			return true;
@@ -294,21 +300,27 @@ static void read_default(Facts *r, const char *name, const Value *of, ConfigKey 
 	k->flags &= ~(HAS_DEFAULT | DERIVED);
 }
 
-/* { is = ..., default = ..., null = true }, { must = [...] } or { unused = [...] }: false after a mistake. */
+/* { is = ..., default = ..., null = true }, { must = [...] }, { unused = [...] } or { as = ... }: false after a
+ * mistake. */
 static bool read_key(Facts *r, const Value *v, ConfigKey *k)
 {
-	static const char *const members[] = {"is", "default", "null", "must", "unused"};
+	static const char *const members[] = {"is", "default", "null", "must", "unused", "as"};
 	const char *name = arena_printf(r->d->arena, "family.keys.%s", key_text(r, v));
 	const Value *is = NULL, *must = NULL, *unused = NULL;
 	bool null = false;
 	*k = (ConfigKey){.name = v->key};
 	if (!table(r, v, name, members, COUNT(members)))
 		return false;
+	if (value_get(v, "as")) {
+		k->rule = KEY_ALIAS;
+		k->word = text(r, v, "as", arena_printf(r->d->arena, "%s.as", name), NULL);
+		return v->n == 1 || wrong(r, v, "%s: another name of %s has nothing else", name, k->word);
+	}
 	is = value_get(v, "is");
 	must = value_get(v, "must");
 	unused = value_get(v, "unused");
 	if (!is + !must + !unused != 2)
-		return wrong(r, v, "%s: expected one of is, must and unused", name);
+		return wrong(r, v, "%s: expected one of is, must, unused and as", name);
 	if (!is && value_get(v, "default"))
 		return wrong(r, value_get(v, "default"), "%s.default: only a key that is read has one", name);
 	flag(r, v, "null", arena_printf(r->d->arena, "%s.null", name), &null);
@@ -363,6 +375,39 @@ static void read_keys(Facts *r, const Value *list)
 			check_twice(r, v, keys, n++);
 		}
 	}
+	for (int i = COUNT(common_keys); i < n; i++) {
+		const bool is_alias = keys[i].rule == KEY_ALIAS && keys[i].word;
+		const ConfigKey *of = is_alias ? find_config_key(r->f, keys[i].word) : NULL;
+		if (is_alias && (!of || of - keys < COUNT(common_keys) || of->rule == KEY_ALIAS))
+			wrong(r, value_get(list, keys[i].name), "family.keys.%s.as = \"%s\": this table reads no such key",
+				keys[i].name, keys[i].word);
+	}
+}
+
+const Family *family_as_written(Compile *c, const Family *family, const struct Value *text)
+{
+	int n = 0;
+	for (const ConfigKey *k = family->keys; k->name; k++)
+		n++;
+	ConfigKey *keys = ARENA_ARRAY(&c->arena, ConfigKey, n + 1);
+	memcpy(keys, family->keys, sizeof *keys * (size_t)(n + 1));
+	Family *copy = arena_alloc(&c->arena, sizeof *copy);
+	*copy = *family;
+	copy->keys = keys;
+	for (int i = 0; i < n; i++) {
+		const Value *v = keys[i].rule == KEY_ALIAS ? value_get(text, keys[i].name) : NULL;
+		const Value *other = v && v->kind != VALUE_NULL ? value_get(text, keys[i].word) : NULL;
+		if (other && other->kind != VALUE_NULL && !value_equal(v, other))
+			fail_at(&c->diags, A0205, v->at, "%s = %s: %s in line %d says %s", keys[i].name,
+				value_text(c->diags.arena, v), keys[i].word, other->at.line, value_text(c->diags.arena, other));
+		for (int j = 0; j < n && v && v->kind != VALUE_NULL && (!other || other->kind == VALUE_NULL); j++)
+			if (keys[j].rule != KEY_ALIAS && strcmp(keys[j].name, keys[i].word) == 0) {
+				keys[j].name = keys[i].name;
+				keys[i].name = keys[i].word;
+				break;
+			}
+	}
+	return copy;
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------- */
@@ -370,7 +415,8 @@ static void read_keys(Facts *r, const Value *list)
 static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
-		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
+		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings",
+		"experts_may_be_transposed"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
@@ -389,6 +435,7 @@ static void read_layer(Facts *r, const Value *v)
 	s->n_groups = s->top_groups = 1;
 	s->share_scale = 1;
 	flag(r, v, "shared_gate", "family.layer.shared_gate", &s->shared_gate);
+	flag(r, v, "experts_may_be_transposed", "family.layer.experts_may_be_transposed", &s->may_be_turned);
 	flag(r, v, "scale_embeddings", "family.layer.scale_embeddings", &r->f->scale_embeddings);
 	if (value_get(v, "share_eps"))
 		want_real(r->d, A0216, "family.layer.share_eps", value_get(v, "share_eps"), 0, false, 1, &s->share_eps);
@@ -653,6 +700,8 @@ void lay_layers(Compile *c)
 		s->rope = old[l].rope;
 		s->is_listed_dense = old[l].is_listed_dense;
 		s->listed_heads = old[l].listed_heads;
+		s->gate_limit = old[l].gate_limit;
+		s->shared_limit = old[l].shared_limit;
 		s->n_heads = s->listed_heads ? s->listed_heads : s->n_heads;
 		s->is_dense = s->is_listed_dense || l < cf->n_dense;
 		if (s->is_dense) {

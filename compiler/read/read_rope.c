@@ -367,6 +367,16 @@ void read_rope(ConfigReading *r)
 		read_tables_by_word(r, parameters, words);
 		return;
 	}
+	if (words[1] && key_of_reader(r->family, READER_ROTARY_PARTS)) {
+		if (parameters)
+			fail_at(r->d, A0209, parameters->at, "rope_parameters.%s is missing: %s reads a table for each kind of "
+				"layer, or none", words[0], r->family->name);
+		cf->ropes[1].theta = cf->ropes[0].theta;
+		for (int i = 0; i < 2; i++) /* rope_scaling is of full_attention */
+			read_table(&(Table){r, &cf->ropes[i], {NULL, i ? NULL : lookup(r, "rope_scaling"),
+				rope_of_word(r, words[i])}, {"rope_parameters", "rope_scaling", ""}});
+		return;
+	}
 	if (must_be_stated) {
 		fail_at(r->d, A0209, parameters ? parameters->at : r->text->at, "rope_parameters.%s is missing: %s states a "
 			"table for each kind of layer", words[0], r->family->name);

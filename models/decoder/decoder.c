@@ -149,6 +149,13 @@ int d_after(Compile *c, const Decoder *d, int l, int x, int y, TensorRole norm, 
 	return d_add(c, l, x, y, name);
 }
 
+void d_gate(Compile *c, const Decoder *d, int l, int gate, int up, int y)
+{
+	const Attrs limit = {.gate_limit = (float)d->spec.shared_limit};
+	const OpKind kind = d->spec.act == ACT_GELU_TANH ? OP_geglu : limit.gate_limit > 0 ? OP_swiglu_limited : OP_swiglu;
+	g_op(c, kind, l, BOTH, &limit, (int[]){gate, up, y});
+}
+
 static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 {
 	const int hidden = c->model.config.hidden_dim, ffn = d->spec.ffn_dim;
@@ -166,7 +173,7 @@ static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 	int gate = d_linear(c, l, n, &w[0], b_gate, "gate", ffn);
 	int up = d_linear(c, l, n, &w[1], b_up, "up", ffn);
 	int h = d_act(c, l, "h", DT_bf16, ffn);
-	g_op(c, d->spec.act == ACT_GELU_TANH ? OP_geglu : OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	d_gate(c, d, l, gate, up, h);
 	return d_linear(c, l, h, &w_down, b_down, "mlp.down", hidden);
 }
 

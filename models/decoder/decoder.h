@@ -39,6 +39,8 @@ void d_parts(Compile *c, const Decoder *d, int l, int n, TensorRole module, cons
 int d_linear(Compile *c, int l, int x, const Product *w, int bias, const char *name, int64_t cols);
 int d_rmsnorm(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
 int d_add(Compile *c, int l, int x, int y, const char *name);
+/* y: up, gated by the layer's activation, of an MLP or of the expert that all rows go to. */
+void d_gate(Compile *c, const Decoder *d, int l, int gate, int up, int y);
 /* What a part of the layer reads of x: w < 0 = x itself. */
 int d_before(Compile *c, const Decoder *d, int l, int x, int w, const char *name);
 /* x and what a part gives, after its norm if there is one. */

@@ -24,6 +24,9 @@ static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 	return ref_arg(c, name)->shape[i];
 }
 
+/* x within bounds; a NaN stays one. */
+static inline double ref_within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+
 /* The call's scratch, as its function takes it. */
 typedef struct RefRoom {
 	size_t used; /* bytes */

@@ -82,7 +82,7 @@ static const char *check_experts(const Graph *g, const GraphOp *op)
 		return "GROUPS do not divide the experts there are, or TOP_GROUPS is more than them";
 	if (a->n_active < 1 || (routes && a->n_active > (has_groups ? n / a->n_groups * a->top_groups : n)))
 		return "TOPK is not between 1 and the experts there are";
-	if (op->kind == OP_experts && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
+	if (!routes && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
 		op->operands[op_operand(op->kind, "down_scale")] >= 0) && (a->block_n < 1 || a->block_k < 1))
 		return "scales of blocks that have no size";
 	return NULL;

@@ -121,6 +121,7 @@ typedef struct Matrices {
 	RefOperand w, scale, row_scale; /* data NULL = absent */
 	int64_t n, k;                   /* of one expert */
 	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
+	double limit;                   /* GATE_LIMIT, else infinity */
 } Matrices;
 
 /* One matrix [n, k] becomes matrices [1, n, k]. */
@@ -142,7 +143,8 @@ static Matrices matrices(const RefCall *c, const char *w, int pieces)
 	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
 	return (Matrices){x, as_matrices(ref_arg(c, scale)), *ref_arg(c, row_scale), x.shape[1], x.shape[2],
 		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
-		is_shared ? c->attrs.shared_block_k : c->attrs.block_k};
+		is_shared ? c->attrs.shared_block_k : c->attrs.block_k,
+		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY};
 }
 
 static float scale_at(const RefOperand *from, int64_t i)
@@ -182,12 +184,13 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
+/* h[n] = factor * (silu(gate x) * (up x)) of expert e, either within the limit; `room` [k] for a row. */
 static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
 	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
-		const double gate = (float)product(up, e, n, x, room);
-		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
+		const double gate = (float)product(up, e, n, x, room), other = (float)product(up, e, up->piece + n, x, room);
+		h[n] = (float)(factor * (ref_within(gate * sigmoid(gate), -INFINITY, up->limit) *
+			ref_within(other, -up->limit, up->limit)));
 	}
 }
 
@@ -216,6 +219,8 @@ void ref_experts(const RefCall *c)
 			y[i] = (float)sum[i];
 	}
 }
+
+void ref_experts_limited(const RefCall *c) { ref_experts(c); }
 
 /* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
 
@@ -263,7 +268,8 @@ static float *take_row(const RefCall *c)
 
 void ref_experts_up(const RefCall *c)
 {
-	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
+	const Matrices up = matrices(c, "gate_up", 2);
+	const Matrices shared = op_operand(c->op, "shared") < 0 ? (Matrices){.n = 0} : matrices(c, "shared", 2);
 	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
 	const int64_t shares = ref_dim(c, "share", 1);
 	float *room = take_row(c);
@@ -279,6 +285,8 @@ void ref_experts_up(const RefCall *c)
 			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
 	}
 }
+
+void ref_experts_up_limited(const RefCall *c) { ref_experts_up(c); }
 
 /* y [k]: what expert e makes of its part of a row of h. */
 static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)

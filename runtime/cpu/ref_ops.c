@@ -254,6 +254,17 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+void ref_swiglu_limited(const RefCall *c)
+{
+	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
+	float *y = ref_floats(c, "y");
+	const double limit = (double)c->attrs.gate_limit;
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)(ref_within(gate[i] / (1 + exp(-(double)gate[i])), -INFINITY, limit) *
+			ref_within((double)up[i], -limit, limit));
+}
+
 void ref_geglu(const RefCall *c)
 {
 	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");

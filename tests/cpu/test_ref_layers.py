@@ -94,12 +94,13 @@ def test_route_ties(ref):  # noqa: F811
     close(got["share"], np.full((2, 3), 1 / 3))
 
 
-def np_experts(x, expert, share, gate_up, down):
+def np_experts(x, expert, share, gate_up, down, limit=np.inf):
     out = np.zeros(x.shape, np.float64)
     for t in range(len(x)):
         for e, s in zip(expert[t], share[t]):
             gate, up = np.split(gate_up[e].astype(np.float64) @ x[t], 2)
-            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ (np_silu(gate) * up))
+            h = np.minimum(np_silu(gate), limit) * np.clip(up, -limit, limit)
+            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ h)
     return out
 
 
@@ -123,6 +124,27 @@ def test_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
         dtypes={"gate_up": "bf16", "down": "bf16"},
     )
     close(got["y"], np_experts(x, expert, share, gate_up, down), 1e-6)
+
+
+def test_experts_limited(ref):  # noqa: F811
+    """As one op, and in the launches of it: up in the order of experts, then down. A row in no use stays as it is."""
+    g, rows, k, n, experts, active = rng(3), 5, 24, 40, 6, 3
+    x, gate_up, down = normal(g, rows, k), normal(g, experts, 2 * n, k), normal(g, experts, k, n)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    share = g.random((rows, active), np.float32)
+    attrs, step = {"TOPK": active, "GATE_LIMIT": 0.75}, np.array([rows - 1, 0, 0, 0], np.int32)
+    got = ref(
+        "experts_limited", attrs, 3, x=x, expert=expert, share=share, gate_up=gate_up, down=down, y=blank(rows, k)
+    )
+    want = np_experts(x, expert, share, gate_up, down, 0.75)
+    close(got["y"], want, 1e-6)
+    assert np.max(np.abs(want - np_experts(x, expert, share, gate_up, down))) > 0.1
+    order = ref("group_rows", attrs, step=step, expert=expert, pair=blank(rows * active, kind=np.int32),
+                first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    h = ref("experts_up_limited", attrs, 3, n=x, share=share, **order, gate_up=gate_up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
+    close(y[:-1].sum(1), want[:-1], 1e-6)
+    assert np.all(h[-1] == blank(1))
 
 
 @pytest.mark.parametrize("n,block_n,block_k", [(8, 4, 8), (10, 4, 6), (6, 6, 32)])

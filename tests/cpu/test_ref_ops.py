@@ -275,6 +275,16 @@ def test_add_swiglu(ref):
     assert np.allclose(got, [[0, 200, 0]])
 
 
+def test_swiglu_limited(ref):
+    """The gate is limited after silu, above alone, and what it multiplies on both sides; a NaN stays one."""
+    gate = np.array([[6.0, 6.0, -9.0, 0.5, np.nan, 1.0]], np.float32)
+    up = np.array([[-9.0, 0.5, 9.0, 9.0, 1.0, np.nan]], np.float32)
+    got = ref("swiglu_limited", {"GATE_LIMIT": 2.0}, gate=gate, up=up, y=blank(1, 6))["y"]
+    silu = np_silu(gate.astype(np.float64))
+    close(got[:, :4], np.array([[-4.0, 1.0, silu[0, 2] * 2, silu[0, 3] * 2]]))
+    assert np.isnan(got[:, 4:]).all()
+
+
 def test_geglu(ref):
     """The tanh form: that with erf differs by 5e-4."""
     g = rng()

@@ -18,6 +18,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
+SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
+TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has them, and transformers does not write them
+OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
 
 
 def value_of(name, p, noise, embedding):
@@ -54,10 +57,14 @@ def saved(model):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tensors = load_file(pathlib.Path(folder) / "model.safetensors")
-    return {
-        k: v.float().contiguous() if k.endswith("e_score_correction_bias") else v.to(torch.bfloat16).contiguous()
+    tensors = {
+        k: v.mT if k.endswith(TRANSPOSED) and "qwen3_vl_moe" in model.config.model_type else v
         for k, v in tensors.items()
-        if ".visual." not in k
+    }
+    return {
+        k: v.float().contiguous() if k.endswith(SELECTION_BIASES) else v.to(torch.bfloat16).contiguous()
+        for k, v in tensors.items()
+        if not any(part in k for part in OF_IMAGES)
     }
 
 
@@ -84,11 +91,12 @@ def main(names):
         config = AutoConfig.from_pretrained(folder, attn_implementation="eager")
         model_class = getattr(transformers, config.architectures[0])
         text = config.get_text_config()
+        ends = {text.eos_token_id} if isinstance(text.eos_token_id, int) else set(text.eos_token_id or ())
         for seed in range(1000):
             model = model_class(config).eval().to(torch.float32)
             fill(model, seed)
             tensors, margin, distinct = golden(model, text.vocab_size, seed)
-            if margin > MARGIN and distinct > TOKENS // 2 and text.eos_token_id not in tensors["tokens"].tolist():
+            if margin > MARGIN and distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist()):
                 break
         save_file(saved(model), folder / "model.safetensors", {"format": "pt"})
         save_file(tensors, folder / "golden.safetensors", {"made_by": "transformers in float32", "seed": str(seed)})

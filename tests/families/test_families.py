@@ -113,7 +113,7 @@ MISTAKES = [
      ['10:28: error[A0216]: family.keys.intermediate_size.is = "ffn_dm": there is no such meaning of a key: did you mean '
       "ffn_dim?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", must = [1] }',
-     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must and unused"]),
+     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must, unused and as"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", defalt = 1 }',
      ["10:39: error[A0216]: family.keys.intermediate_size has no key defalt: did you mean default?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", default = 0 }',
@@ -121,7 +121,12 @@ MISTAKES = [
     ('{ is = "ffn_dim" }', "{ unused = [3] }",
      ["10:33: error[A0216]: family.keys.intermediate_size.unused: 3 is not false, true, 0, 1, [] or a word"]),
     ('{ is = "ffn_dim" }', "{ must = [] }",
-     ["10:30: error[A0216]: family.keys.intermediate_size.must = []: expected a list of values"]),
+     ["10:30: error[A0216]: family.keys.intermediate_size.must = []: expected a list of values, or \"full_attention "
+      'alone"']),
+    ('{ is = "ffn_dim" }', '{ as = "ffn_dim" }',
+     ['10:21: error[A0216]: family.keys.intermediate_size.as = "ffn_dim": this table reads no such key']),
+    ("rms_norm_eps = {", 'norm_epsilon = { as = "rms_norm_eps", null = true }\nrms_norm_eps = {',
+     ["14:16: error[A0216]: family.keys.norm_epsilon: another name of rms_norm_eps has nothing else"]),
     ('intermediate_size = { is = "ffn_dim" }', 'intermediate_size = { unused = "any" }',
      ['3:2: error[A0216]: family.keys: no key is "ffn_dim", which an MLP needs']),
     (", default = false }", " }",
@@ -212,7 +217,7 @@ def test_a_window_has_tokens(atlasc, tmp_path):
 
 VALUES = """0;1;-1;"";"x";[];[1];true;{};nan;1e9;"head_dim";"model";[["a"]];{ window = true };{ mixer = "delta" };{ must = [] };
 { is = "window", default = 0 };{ is = "window", default = 8 };{ is = "n_experts" };{ is = "has_window", default = true };
-{ unused = "any" };{ is = ["qkv_bias", "o_bias"], default = true }""".replace("\n", "").split(";")
+{ unused = "any" };{ as = "head_dim" };{ is = ["qkv_bias", "o_bias"], default = true }""".replace("\n", "").split(";")
 
 
 def edited(lines, draw):

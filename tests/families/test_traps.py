@@ -1,6 +1,7 @@
 """Goldens find what ports of these families have done wrongly: facts with one mistake each, which compile, give other
 logits."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -25,7 +26,61 @@ TRAPS = [
      'n_group = { unused = "any" }\ntopk_group = { unused = "any" }'),
     ("laguna", 'head_gate = "softplus"', 'head_gate = "sigmoid"'),
     ("laguna", 'moe_routed_scaling_factor = { is = "share_scale", default = 1.0 }', 'moe_routed_scaling_factor = { unused = "any" }'),
+    ("qwen3_vl_moe", "norm_topk_prob = { must = [true] }",
+     'norm_topk_prob = { unused = "any" }\nnorm_topk = { is = "norm_topk", default = false }'),
+    ("step3p5", 'norm_weight = "1 + w"\n', ""),
+    ("step3p5", 'head_gate = "sigmoid"', 'head_gate = "softplus"'),
+    ("step3p5", 'moe_router_scaling_factor = { is = "share_scale", default = 1.0 }', 'moe_router_scaling_factor = { unused = "any" }'),
+    ("step3p5", 'swiglu_limits = { is = "gate_limits", null = true }', 'swiglu_limits = { unused = "any" }'),
+    ("step3p5", 'swiglu_limits_shared = { is = "shared_limits", null = true }', 'swiglu_limits_shared = { unused = "any" }'),
 ]  # fmt: skip
+
+
+# Fixture, what a config.json says that a port has read past or taken for another thing.
+READ_PAST = [
+    ("gemma3", {"rope_scaling": None}),                            # a factor of the layers without a window
+    ("gemma3", {"layer_types": ["full_attention"] * 3}),
+    ("glm4_moe", {"partial_rotary_factor": 1.0}),
+    ("laguna", {"rope_parameters.full_attention.attention_factor": 1.0}),
+    ("laguna", {"rope_parameters.full_attention.partial_rotary_factor": 1.0}),
+    ("minimax_m2", {"partial_rotary_factor": 1.0}),
+    ("olmo3", {"rope_scaling.attention_factor": 1.0}),
+    ("phi3", {"sliding_window": None}),
+    ("step3p5", {"text_config.rope_scaling": None}),
+    ("step3p5", {"text_config.rope_theta": [500000.0] * 5}),       # one table for layers of both kinds
+    ("step3p5", {"text_config.partial_rotary_factors": [1.0] * 5}),
+    ("step3p5", {"text_config.swiglu_limits_shared": [0.0, 0.0, None, 0.4, 0.0]}),  # of an MLP
+]  # fmt: skip
+
+
+def other_logits(atlasc, atlas, folder, name, tmp_path, *words):
+    """How far the largest of the logits is from the golden's, over the largest of these."""
+    done = atlasc(folder, *words, "--target", "none", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    want = load_file(HERE / name / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    done = atlas("dump", tmp_path / "p.bin", "--tokens", ids, "--device", "cpu", "-o", tmp_path / "d.safetensors", "-q")
+    assert done.returncode == 0, done.stderr
+    got = load_file(tmp_path / "d.safetensors")["logits"]
+    return np.max(np.abs(got - want["logits"])) / np.max(np.abs(want["logits"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), READ_PAST, ids=[f"{t[0]}-{'-'.join(t[1])}-{i}" for i, t in enumerate(READ_PAST)]
+)
+def test_read_past(atlasc, atlas, tmp_path, name, changes):
+    config = json.loads((HERE / name / "config.json").read_text())
+    for path, value in changes.items():
+        *tables, key = path.split(".")
+        of = config
+        for table in tables:
+            of = of[table]
+        assert of[key] != value
+        of[key] = value
+    for file in [*(HERE / name).glob("model.safetensors"), *(HERE / name).glob("MODEL.toml")]:
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert other_logits(atlasc, atlas, tmp_path, name, tmp_path) > 0.01
 
 
 @pytest.mark.parametrize(("name", "right", "wrong"), TRAPS, ids=[f"{t[0]}-{i}" for i, t in enumerate(TRAPS)])
@@ -33,11 +88,4 @@ def test_trap(atlasc, atlas, tmp_path, name, right, wrong):
     text = (MODELS / f"{name}.toml").read_text()
     assert text.count(right) == 1
     (tmp_path / "f.toml").write_text(text.replace(right, wrong))
-    done = atlasc(HERE / name, "--family", tmp_path / "f.toml", "--target", "none", "-o", tmp_path / "p.bin", "-q")
-    assert done.returncode == 0, done.stderr
-    want = load_file(HERE / name / "golden.safetensors")
-    ids = ",".join(map(str, want["prompt"]))
-    done = atlas("dump", tmp_path / "p.bin", "--tokens", ids, "--device", "cpu", "-o", tmp_path / "d.safetensors", "-q")
-    assert done.returncode == 0, done.stderr
-    got = load_file(tmp_path / "d.safetensors")["logits"]
-    assert np.max(np.abs(got - want["logits"])) > 0.01 * np.max(np.abs(want["logits"]))
+    assert other_logits(atlasc, atlas, HERE / name, name, tmp_path, "--family", tmp_path / "f.toml") > 0.01

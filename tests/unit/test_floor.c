@@ -22,7 +22,7 @@ enum { BOTH = PHASE_PREFILL | PHASE_DECODE };
 static const Attrs attrs = {.head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .page = 16, .rotary_dim = 64, .eps = 1e-5f,
 	.scale = 0.125f, .rope_factor = 1, .n_active = 2, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 64, .v_dim = 64,
 	.n_taps = 3, .cap = 30, .factor = 2, .n_groups = 2, .top_groups = 1,
-	.share_scale = 2.5f, .n_valid = 40, .ahead = 1};
+	.share_scale = 2.5f, .gate_limit = 7, .n_valid = 40, .ahead = 1};
 
 /* Dims that ops.h names; those of the step's own tensors are the synthetic model's. */
 static const ExprName dims[] = {{"K", 256}, {"N", 256}, {"M", 64}, {"G", 4}, {"E", 8}, {"C", 192}, {"H", 64}, {"V", 40},
@@ -142,7 +142,7 @@ static void every_op_has_a_kernel_alone(void **state)
 			c.model.options.no_fusion = true;
 			/* one prefill phase and two of decode for each target */
 			const int n = lowered(&c, op_table[op].name);
-			assert_int_equal(n, 3 * n_targets * (op == OP_experts ? 4 : 1));
+			assert_int_equal(n, 3 * n_targets * (op == OP_experts || op == OP_experts_limited ? 4 : 1));
 			synthetic_free(&c);
 		}
 }
