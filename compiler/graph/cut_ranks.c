@@ -101,6 +101,15 @@ static int parts_of_heads(int heads, int ranks)
 	return heads % ranks == 0 ? ranks : ranks % heads == 0 ? heads : 0;
 }
 
+/* Is it what a product gives? Other rows are not divided. */
+static bool is_of_product(const Cutter *x, int tensor)
+{
+	for (int i = 0; i < x->n_ops; i++)
+		if (x->ops[i].kind == OP_linear && at(&x->ops[i], "y") == tensor)
+			return true;
+	return false;
+}
+
 static bool begin_at(Cutter *x, const GraphOp *op)
 {
 	const Attrs *a = &op->attrs;
@@ -126,6 +135,8 @@ static bool begin_at(Cutter *x, const GraphOp *op)
 	case OP_swiglu:
 	case OP_swiglu_limited:
 	case OP_geglu:
+		if (!is_of_product(x, at(op, "gate")) || !is_of_product(x, at(op, "up")))
+			return false;
 		if (width % x->n)
 			return cannot(x, layer, width, "columns of the MLP", width);
 		return mark(x, at(op, "y"), one_run(width, x->n));
