@@ -401,7 +401,7 @@ static void walk(Walk *w)
 	switch (w->op->kind) {
 	case OP_linear: rule_linear(w); break;
 	case OP_own_experts: rule_own_experts(w); break;
-	case OP_experts: case OP_experts_limited: rule_experts(w); break;
+	case OP_experts: case OP_experts_limited: case OP_experts_gelu: rule_experts(w); break;
 	case OP_add: rule_add(w); break;
 	case OP_scale: rule_scale(w); break;
 	case OP_swiglu: case OP_swiglu_limited: case OP_geglu: rule_glu(w); break;

@@ -285,7 +285,7 @@ static void cut_linear(Cutter *x, GraphOp *op)
 	}
 }
 
-static bool is_of_experts(OpKind kind) { return kind == OP_experts || kind == OP_experts_limited; }
+static bool is_of_experts(OpKind kind) { return kind == OP_experts || kind == OP_experts_limited || kind == OP_experts_gelu; }
 
 static void cut_experts(Cutter *x, GraphOp *op)
 {
@@ -329,6 +329,7 @@ static void cut_weights_of(Cutter *x, GraphOp *op)
 		break;
 	case OP_experts:
 	case OP_experts_limited:
+	case OP_experts_gelu:
 		cut_experts(x, op);
 		break;
 	case OP_causal_conv:

@@ -402,7 +402,7 @@ static void derive_heads(Reading *r)
 static void read_fields(Reading *r)
 {
 	r->cf->each = r->family->layer;
-	r->cf->has_qk_norm = true;
+	r->cf->has_qk_norm = r->cf->has_experts = true;
 	r->cf->scale_embeddings = r->family->scale_embeddings;
 	for (const ConfigKey *k = r->family->keys; k->name; k++)
 		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)
@@ -511,7 +511,8 @@ static void read_tokens(Reading *r, const Value *generation)
 	default_token(r, "eos_token_id", r->cf->n_eos == 0);
 }
 
-/* What the checkpoint's tensors would be of. Older writers call the key torch_dtype. */
+/* What the checkpoint's tensors would be of. Older writers call the key torch_dtype; files of quant_method mxfp4 may
+ * have neither, and bf16. */
 static void read_dtype(Reading *r, const char *path)
 {
 	static const struct { const char *name; Dtype dtype; } known[] = {
@@ -520,6 +521,10 @@ static void read_dtype(Reading *r, const char *path)
 	const char *text;
 	if (!v)
 		v = config_lookup(r, "torch_dtype");
+	if (!v && r->c->model.quant.name && strcmp(r->c->model.quant.name, "mxfp4") == 0) {
+		r->cf->dtype = DT_bf16;
+		return;
+	}
 	if (!v) {
 		fail_at(r->d, A0202, (Loc){path, 0, 0}, "torch_dtype is missing: --random-weights needs it");
 		return;

@@ -54,6 +54,10 @@ static void read_experts(Reading *r)
 	if (a && b && !value_equal(a, b))
 		fail_at(r->d, A0205, b->at, "%s = %s: %s in line %d says %s", check, value_text(r->d->arena, b), name,
 			a->at.line, value_text(r->d->arena, a));
+	if (key_of_field(r->family, offsetof(Config, expert_dim)) && !cf->expert_dim)
+		fail_at(r->d, A0202, r->text->at, "%s is missing", field_name(r, offsetof(Config, expert_dim)));
+	if (!cf->each.n_active && !lookup(r, active))
+		fail_at(r->d, A0202, r->text->at, "%s is missing", active);
 	if (size && cf->each.n_active > cf->each.n_experts)
 		fail_at(r->d, A0205, lookup(r, active) ? lookup(r, active)->at : r->text->at, "%s = %d: %s = %d", active,
 			cf->each.n_active, name, cf->each.n_experts);
@@ -293,6 +297,8 @@ static void read_windows(Reading *r)
 		return;
 	for (int l = 0; l < n && !is_listed; l++)
 		is_windowed[l] = window > 0 && is_windowed_alone(r, l, every, first);
+	if (r->family->is_last_full && n)
+		is_windowed[n - 1] = false;
 	set_ropes(r, is_windowed, window);
 	const int l = first_of(is_windowed, n);
 	if (window < 0 || l == n)
@@ -305,10 +311,50 @@ static void read_windows(Reading *r)
 		cf->layers[k].window = is_windowed[k] ? window : 0;
 }
 
+/* Place of a key that is read into that field. */
+static Loc place_of(const Reading *r, size_t field)
+{
+	const Value *v = lookup(r, field_name(r, field));
+	return v ? v->at : r->text->at;
+}
+
+/* What layers without a window have of their own, and per-layer embeddings. */
+static void check_sizes(Reading *r)
+{
+	const Config *cf = r->cf;
+	const size_t dim = offsetof(Config, full_head_dim), heads = offsetof(Config, full_kv_heads);
+	const size_t vocab = offsetof(Config, ple_vocab);
+	if (cf->full_head_dim % 2)
+		fail_at(r->d, A0205, place_of(r, dim), "%s = %d: expected an even number, rope turns pairs", field_name(r, dim),
+			cf->full_head_dim);
+	if (cf->full_v_is_k && cf->full_kv_heads && cf->each.n_heads % cf->full_kv_heads)
+		fail_at(r->d, A0205, place_of(r, heads), "%s = %d: must divide num_attention_heads = %d", field_name(r, heads),
+			cf->full_kv_heads, cf->each.n_heads);
+	if (cf->ple_dim && cf->ple_vocab != cf->vocab)
+		fail_at(r->d, A0205, place_of(r, vocab), "%s = %d: vocab_size = %d, and each token needs an embedding",
+			field_name(r, vocab), cf->ple_vocab, cf->vocab);
+}
+
+/* Each of the layers that share keys and values finds some. */
+static void check_shared(Reading *r)
+{
+	const Config *cf = r->cf;
+	const size_t field = offsetof(Config, n_kv_shared);
+	for (int l = cf->n_layers - cf->n_kv_shared; cf->n_kv_shared && l < cf->n_layers; l++)
+		if (l < 0 || !layers_back(cf, l)) {
+			fail_at(r->d, A0205, place_of(r, field), "%s = %d: num_hidden_layers = %d, and no layer before the last %d "
+				"has keys and values of the kind that layer %d reads", field_name(r, field), cf->n_kv_shared,
+				cf->n_layers, cf->n_kv_shared, l < 0 ? 0 : l);
+			return;
+		}
+}
+
 void read_layer_kinds(ConfigReading *r)
 {
-	if (has_experts(r->family))
+	if (has_experts(r->family) && r->cf->has_experts)
 		read_experts(r);
+	else
+		r->cf->each.n_experts = r->cf->each.n_active = r->cf->expert_dim = 0;
 	check_groups(r);
 	if (has_delta(r->family))
 		read_delta(r);
@@ -317,5 +363,7 @@ void read_layer_kinds(ConfigReading *r)
 	if (name_of(r, READER_ROPE_LAYERS))
 		read_rope_layers(r);
 	read_windows(r);
+	check_sizes(r);
+	check_shared(r);
 	read_layer_lists(r);
 }

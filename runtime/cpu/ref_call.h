@@ -48,6 +48,8 @@ float ref_group_scale(const float *x, int64_t n, float scale);
 void ref_codes_of(const float *x, int64_t n, float *y, float *scale, int64_t stride);
 void ref_values_of(const float *codes, int64_t n, const float *scale, int64_t stride, float *y);
 
+double ref_gelu(double x); /* its tanh form */
+
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 

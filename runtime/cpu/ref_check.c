@@ -124,6 +124,8 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "a row is not a whole number of heads";
 	if ((op_has_attr(op->kind, "OWN") && a->n_own < 1) || (op_has_attr(op->kind, "RANKS") && a->n_ranks < 1))
 		return "OWN or RANKS is not positive";
+	if (op->kind == OP_columns && (a->first < 0 || a->first + g->tensors[op->operands[1]].shape[1] > x->shape[1]))
+		return "columns from FIRST on are not there";
 	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
 		return "AHEAD is neither 1 nor 2";
 	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 ||

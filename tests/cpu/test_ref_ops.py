@@ -154,12 +154,14 @@ class Paged:
         return flat[:, :n].astype(np.float64)
 
 
-def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0):
+def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0, sinks=None):
     k, v = paged.rows(slot, pos + 1)
     k, v = k[-window:], v[-window:]  # 0: all
     q = q.astype(np.float64).reshape(nh, -1)
     k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
     s = np.einsum("hd,phd->hp", q, k) * np.float64(np.float32(scale))
+    if sinks is not None:  # scores of a position without a value
+        s, v = np.concatenate([s, sinks[:, None]], 1), np.concatenate([v, np.zeros_like(v[:1])])
     p = np.exp(s - s.max(-1, keepdims=True))
     return np.einsum("hp,phd->hd", p / p.sum(-1, keepdims=True), v)
 
@@ -346,6 +348,19 @@ def test_norm_of_cut_rows(ref, one, copies):
     close(np.concatenate(got[::copies], axis=1), np_rmsnorm(x, w, eps, one), 5e-7)
 
 
+def test_scale_by_a_weight(ref):
+    x = normal(rng(), 3, 50)
+    for factor in (0.25, -1.5):
+        got = ref("scale_by", x=x, w=np.array([factor], np.float32), y=blank(3, 50))["y"]
+        close(got, factor * x.astype(np.float64))
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 50), (0, 1), (20, 13), (49, 1)])
+def test_columns(ref, first, n):
+    x = normal(rng(), 3, 50)
+    assert np.array_equal(ref("columns", {"FIRST": first}, x=x, y=blank(3, n))["y"], x[:, first : first + n])
+
+
 @pytest.mark.parametrize("gates", [1, 5, 20])
 def test_softplus_gate(ref, gates):
     g = rng()
@@ -520,6 +535,23 @@ def test_attention_rows(ref, nh, nkv, hdim, page, window):
         want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window)
         close(got[t].reshape(nh, hdim), want, 1e-6)
     assert not got[2].any() and not got[4].any()
+
+
+@pytest.mark.parametrize("op", ["attention", "attention_rows"])
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("size", [0.5, 90])
+def test_attention_with_sinks(ref, op, window, size):
+    """A softmax of one score more, whose weight is then left out; also where it is far above all others."""
+    g, nh, nkv, page, hdim = rng(7), 4, 2, 4, 8
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
+    slot, pos = rows_of_slots(page)
+    q, sinks = normal(g, 5, nh * hdim) * 4, bf16(normal(g, nh) * size)
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window}
+    got = ref(op, attrs, step=STEP, q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, sinks=sinks,
+              o=blank(5, nh * hdim), dtypes={"sinks": "bf16"})["o"]  # fmt: skip
+    for t in (0, 1, 3):
+        want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window, sinks)
+        assert np.max(np.abs(got[t].reshape(nh, hdim) - want)) < 1e-6 * max(1, np.max(np.abs(want)))
 
 
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])

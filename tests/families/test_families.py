@@ -49,6 +49,38 @@ def test_golden(atlasc, atlas, tmp_path, name):
     check_golden(atlas, tmp_path / "p.bin", name, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss-mxfp4"])
+@pytest.mark.parametrize(
+    "options",
+    ["[phases]\nprefill = [8]\n", '[speculate]\ndrafter = "ngram"\nrows = 3\n', "[kernels]\nfuse = false\n"],
+    ids=["chunks", "ngrams", "alone"],
+)
+def test_other_steps_give_the_same_tokens(atlasc, atlas, tmp_path, name, options):
+    """Prompts in steps as long as a window, and drafts, look at windows and sinks in other phases."""
+    (tmp_path / "MODEL.toml").write_text(options)
+    plan = tmp_path / "p.bin"
+    done = atlasc(HERE / name, "--model", tmp_path / "MODEL.toml", "--target", "none", "-o", plan, "-q")
+    assert done.returncode == 0, done.stderr
+    want = load_file(HERE / name / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    done = atlas("run", plan, "--tokens", ids, "-n", len(want["tokens"]), "--device", "cpu", "--json")
+    assert json.loads(done.stdout)["results"][0]["tokens"] == want["tokens"].tolist(), done.stderr
+
+
+def test_windows_of_the_other_layers(atlasc, atlas, tmp_path):
+    """They are another function: the golden would see it."""
+    for file in (HERE / "gpt_oss").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["layer_types"] = ["full_attention", "sliding_attention", "full_attention"]
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = atlasc(tmp_path, "--target", "none", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AssertionError):
+        check_golden(atlas, tmp_path / "p.bin", "gpt_oss", tmp_path)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_op_has_a_kernel(atlasc, name):
     targets = [line.split()[0] for line in atlasc("--list-targets").stdout.splitlines() if line.startswith("sm_")]

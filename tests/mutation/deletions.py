@@ -54,7 +54,7 @@ PLANS = (
 UNUSED = (
     *("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap"),
     *("plain_geglu", "plain_route_sigmoid", "plain_scale", "plain_softplus_gate", "plain_swiglu_limited"),
-    "gemm_experts_up_limited",
+    *("plain_columns", "plain_scale_by", "plain_scale_shares", "gemm_experts_up_limited", "gemm_experts_up_gelu"),
 )
 REFUSED = re.compile(
     r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "
