@@ -4,7 +4,7 @@
  *   traits      OP_GRAPH  may be in a graph (what the model means)
  *               OP_FUSED  is in plans only; its meaning is a sequence of graph ops (compiler/lower/fuse.c)
  *               OP_PLAN   is in plans only, with a formula of its own
- *               OP_RANKS  is in graphs of several ranks only (RANKS below)
+ *               OP_RANKS  is in graphs of several ranks only (artifacts/ranks.h)
  *               and of its reference (runtime/cpu): OP_PARTS  can do its work in parts; OP_SCRATCH  takes scratch
  *   attributes  names of artifacts/attrs.h, separated by spaces
  *   meaning     indices: t row, o output row, h head, d element of a head, s slot, v vocabulary id
@@ -112,14 +112,6 @@
  *   slot_draft    [SLOTS,DRAFTS]: the tokens drafted after slot_token, by the head or, as an input, by the host
  *   slot_version  [SLOTS]: the version that the slot's state is of, from which the next verify step goes on; 0 too
  *                 where there was none yet. Prefill and decode are of slots whose version is 0, and know no other
- *
- * RANKS
- *   A graph of several ranks is run by each of them, with its own parts of weights and of state (plan.h, Ranks) and its
- *   own `rank`; all else is equal. A tensor of rows is then one of
- *     whole    the same bits on all ranks
- *     part     a term of a sum: that of all ranks is what the graph of one rank has there
- *     cut      some of its columns: those of the rank's heads, or of its range of them
- *   artifacts/rank_check.c has the rule of each op.
  */
 #define STEP IN(ints, step, "4")
 #define SETTINGS IN(state, sampling, "SLOTS, 8"), IN(slot, limits, "SLOTS, 8"), IN(slot, rules, "SLOTS, 1536")
@@ -321,11 +313,9 @@ OP(acquire, OP_GRAPH, "",
 	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, counts, "SLOTS, V"), INOUT(state, sampling, "SLOTS, 8"),
 	INOUT(slot, limits, "SLOTS, 8"), INOUT(slot, rules, "SLOTS, 1536"), INOUT(slot, page_table, "SLOTS, MAX_PAGES"),
 	INOUT_OPT(slot, slot_version, "SLOTS"))
-OP(sum_ranks, OP_GRAPH | OP_RANKS, "",
-	"z = the sum of part over all ranks, in their order in f32, + bias: a collective, whole on each",
+OP(sum_ranks, OP_GRAPH | OP_RANKS, "", "z = the sum of part over all ranks, in their order in f32, + bias",
 	IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), OUT(floats, z, "ROWS, K"))
-OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS",
-	"z = part of all ranks, one after the other, in their order: a collective, whole on each",
+OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS", "z = part of all ranks, one after the other, in their order",
 	IN(floats, part, "ROWS, N"), OUT(floats, z, "ROWS, RANKS * N"))
 OP(own_experts, OP_GRAPH | OP_RANKS, "OWN",
 	"own = expert - rank * OWN where that is one of the rank's OWN experts, else -1, of which experts adds nothing",
@@ -333,8 +323,7 @@ OP(own_experts, OP_GRAPH | OP_RANKS, "OWN",
 OP(mean_squares, OP_GRAPH | OP_RANKS, "", "y[t,0] = mean(x[t,:]^2)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, 1"))
 OP(norm_mean, OP_GRAPH | OP_RANKS, "EPS NORM_ONE RANKS",
-	"the end of an rmsnorm of cut rows: y[t,:] = x[t,:] / sqrt(m[t,0] / RANKS + EPS) * (w or 1 + w), m the sum of the "
-	"ranks' mean_squares",
+	"y[t,:] = x[t,:] / sqrt(m[t,0] / RANKS + EPS) * (w or 1 + w), m the sum of mean_squares over ranks",
 	IN(floats, x, "ROWS, K"), IN(floats, m, "ROWS, 1"), IN(weight, w, "K"), OUT(floats, y, "ROWS, K"))
 
 OP(embed_next, OP_FUSED, "", "slot_rows; embed",

@@ -232,8 +232,8 @@ typedef struct Graph {
  * Each rank runs the graph with its own part of what is cut, and with its number in input `rank`; nothing else differs.
  * A tensor that is cut has the shape of a rank's part in the graph. Its weights are whole in the file, where each rank
  * takes what is its own: rank r has part r * parts / n of each run's equal parts. Fewer parts than ranks: heads of keys
- * and values that several ranks have. artifacts/rank_check.c proves that each tensor is whole, a part or cut as ops.h
- * (RANKS) says: no part of a sum is read as the sum, and nothing is added once a rank.
+ * and values that several ranks have. artifacts/rank_check.c proves that each tensor is whole, a part or cut as ranks.h
+ * says: no part of a sum is read as the sum, and nothing is added once a rank.
  */
 typedef struct CutRun { int64_t n; int parts; } CutRun; /* elements along the axis, of all ranks */
 enum { PLAN_MAX_RANKS = 8, PLAN_MAX_RUNS = 3 };

@@ -1,6 +1,6 @@
 /* rank_check.c - does a graph of several ranks compute what a graph of one does?
  *
- * Each tensor of rows is whole, a part of a sum, or cut by columns (ops.h, RANKS); how a weight is cut is in the plan.
+ * Each tensor of rows is whole, a part of a sum, or cut by columns (ranks.h); how a weight is cut is in the plan.
  * The ops are walked in order, and each has a rule: how its operands may be, and how its results are then. So every
  * part of a sum reaches a sum before anything is computed of it that is not linear in it, a residual or a bias is added
  * once and not once a rank, columns meet the rows of weights that are theirs, and what is drawn is drawn of whole

@@ -1,4 +1,11 @@
 /* ranks.h - one graph on several ranks (plan.h, Ranks): what of a weight is whose, and the order of collectives.
+ *
+ * Each rank runs the graph with its own parts of weights and state and its own `rank`; all else is equal. A tensor of
+ * rows is then one of
+ *   whole    the same bits on all ranks
+ *   part     a term of a sum: that of all ranks is what the graph of one rank has there
+ *   cut      some of its columns: those of the rank's heads, or of its range of them
+ * rank_check.c has the rule of each op. sum_ranks and gather_ranks are the collectives: what they give is whole.
  */
 #ifndef ATLAS_RANKS_H
 #define ATLAS_RANKS_H

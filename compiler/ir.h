@@ -51,8 +51,6 @@
  *              verify: 3 in verify[4x3], of 4 slots                     up to that many slots, that many rows
  *   n-gram     some tokens in a row; a text's last one       mixed step  a step of phase prefill with a row for each
  *              that was there before gives drafts                       answer besides, whose next token it makes
- *   rank       one of the GPUs that run a plan together    part       a term of a sum over ranks; parts of a cut:
- *   cut        each rank has a part of it                               equal ones, each rank has one
  *   gap        between two tokens of an answer; max_gap:     chunk      the cells of prompts that one step reads
  *              rows that a step may read in it
  *
@@ -540,8 +538,7 @@ typedef struct Compile {
 	Families families;
 	Model model;
 	VEC(TargetTuning) tunings;
-	Graph graph;
-	Ranks ranks;           /* n 0: one rank */
+	Graph graph; Ranks ranks; /* of which n is 0: one rank */
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
@@ -564,8 +561,7 @@ void read_config(Compile *c);    /* config.json, generation_config.json -> Model
 void read_options(Compile *c);   /* MODEL.toml -> Model.options */
 void read_weights(Compile *c);   /* index, safetensors headers -> Model.shards, tensors */
 void read_text(Compile *c);      /* tokenizer, chat template -> Model.tokenizer ... */
-void build_graph(Compile *c);    /* Config.layers, tensors -> Graph */
-void cut_ranks(Compile *c);      /* Graph -> Graph of each of several ranks, Ranks */
+void build_graph(Compile *c), cut_ranks(Compile *c); /* Config.layers, tensors -> Graph; -> that of each rank */
 void fuse(Compile *c);           /* Graph -> Lowered per target, phase and bucket */
 void pick_kernels(Compile *c);   /* -> Pick, ledger */
 void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */

@@ -285,7 +285,10 @@ static void cut_linear(Cutter *x, GraphOp *op)
 	}
 }
 
-static bool is_of_experts(OpKind kind) { return kind == OP_experts || kind == OP_experts_limited || kind == OP_experts_gelu; }
+static bool is_of_experts(OpKind kind)
+{
+	return kind == OP_experts || kind == OP_experts_limited || kind == OP_experts_gelu;
+}
 
 static void cut_experts(Cutter *x, GraphOp *op)
 {

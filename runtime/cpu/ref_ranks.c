@@ -1,4 +1,4 @@
-/* ref_ranks.c - what ranks that run a graph together compute for each other (artifacts/ops.h, RANKS).
+/* ref_ranks.c - what ranks that run a graph together compute for each other (artifacts/ranks.h).
  *
  * A collective reads its first operand on all ranks: RefCall.ranks. Alone, it reads its own, as one rank of one.
  */
