@@ -27,7 +27,7 @@ FAMILIES = sorted(p.parent for p in (TESTS / "families").glob("*/config.json")) 
     TESTS / "fixtures" / name
     for name in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe")
 ]
-TOLERANCE = 2e-6  # largest error relative to the largest logit; 4e-7 is measured
+TOLERANCE = 2e-5  # largest error relative to the largest logit; 4e-7 is measured, of Gemma-4 with random weights 8e-6
 OF_CODES = 1e-4  # where keys and values become codes, and a last bit may make another one of them
 TOKENS = "1,5,9,13,20,7,8,44,3,2"
 SMALL = "[runtime]\nslots = 2\nmax_context = 128\n[kv]\npage = 16\n"
