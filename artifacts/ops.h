@@ -317,8 +317,7 @@ OP(sum_ranks, OP_GRAPH | OP_RANKS, "", "z = the sum of part over all ranks, in t
 	IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), OUT(floats, z, "ROWS, K"))
 OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS", "z = part of all ranks, one after the other, in their order",
 	IN(floats, part, "ROWS, N"), OUT(floats, z, "ROWS, RANKS * N"))
-OP(own_experts, OP_GRAPH | OP_RANKS, "OWN",
-	"own = expert - rank * OWN where that is one of the rank's OWN experts, else -1, of which experts adds nothing",
+OP(own_experts, OP_GRAPH | OP_RANKS, "OWN", "own = expert - rank * OWN where below OWN and not below 0, else -1",
 	IN(ints, rank, "1"), IN(ints, expert, "ROWS, TOPK"), OUT(ints, own, "ROWS, TOPK"))
 OP(mean_squares, OP_GRAPH | OP_RANKS, "", "y[t,0] = mean(x[t,:]^2)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, 1"))
