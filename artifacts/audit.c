@@ -8,6 +8,7 @@
 #include "artifacts/formats.h"
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
+#include "artifacts/memory.h"
 #include "artifacts/op_table.h"
 #include "artifacts/order.h"
 
@@ -270,6 +271,26 @@ static void print_graph_phases(const Graph *g, FILE *out)
 	fputs("\ntarget  none: for the reference device\n", out);
 }
 
+/* What each rank has, and what all of them do together. */
+static void print_ranks(const Artifact *a, FILE *out)
+{
+	const Ranks *r = &a->ranks;
+	const char *experts = artifact_option(a, "parallel.experts");
+	MemoryItem items[MEMORY_MAX_ITEMS];
+	const int n = memory_of_rank(&a->graph, r, items);
+	fprintf(out, "ranks   %d  experts %s  %d tensors cut  each rank %.1f MiB\n", r->n, experts ? experts : "whole",
+		r->n_cuts, (double)memory_on_device(items, n) / 1048576);
+	for (int i = 0; i < r->n_phases; i++) {
+		int p = 0;
+		while (phase_bit((PhaseKind)p) != r->phases[i].phase)
+			p++;
+		fprintf(out, "        %-8s %d collectives, %lld bytes a row, schedule ", phase_name((PhaseKind)p),
+			r->phases[i].n_collectives, (long long)r->phases[i].row_bytes);
+		hex_put(out, r->phases[i].digest, 8);
+		fputc('\n', out);
+	}
+}
+
 bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 {
 	const Graph *g = &a->graph;
@@ -282,6 +303,8 @@ bool audit_text(const Artifact *a, const AuditOptions *o, FILE *out)
 	print_formats(g, out);
 	if (!a->n_targets)
 		print_graph_phases(g, out);
+	if (a->ranks.n)
+		print_ranks(a, out);
 	for (int i = 0; i < a->n_targets; i++) {
 		const TargetPlan *t = &a->targets[i];
 		if (o->target && strcmp(t->target, o->target) != 0)
@@ -476,6 +499,22 @@ static void json_contracts(const Artifact *a, FILE *out)
 	fputc(']', out);
 }
 
+static void json_ranks(const Artifact *a, FILE *out)
+{
+	const Ranks *r = &a->ranks;
+	MemoryItem items[MEMORY_MAX_ITEMS];
+	const int n = memory_of_rank(&a->graph, r, items);
+	fprintf(out, ",\"ranks\":{\"n\":%d,\"cuts\":%d,\"bytes_of_each\":%lld,\"phases\":[", r->n, r->n_cuts,
+		(long long)memory_on_device(items, n));
+	for (int i = 0; i < r->n_phases; i++) {
+		fprintf(out, "%s{\"phase\":%d,\"collectives\":%d,\"row_bytes\":%lld,\"digest\":\"", i ? "," : "",
+			r->phases[i].phase, r->phases[i].n_collectives, (long long)r->phases[i].row_bytes);
+		hex_put(out, r->phases[i].digest, 32);
+		fputs("\"}", out);
+	}
+	fputs("]}", out);
+}
+
 bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 {
 	bool is_first = true;
@@ -496,6 +535,8 @@ bool audit_json(const Artifact *a, const AuditOptions *o, FILE *out)
 	fputc('}', out);
 	json_products(&a->graph, out);
 	json_contracts(a, out);
+	if (a->ranks.n)
+		json_ranks(a, out);
 	fputs(",\"targets\":[", out);
 	for (int i = 0; i < a->n_targets; i++) {
 		if (o->target && strcmp(a->targets[i].target, o->target) != 0)

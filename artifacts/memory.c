@@ -4,6 +4,7 @@
  * drafts are in the graph of the verify step that follows them.
  */
 #include "artifacts/memory.h"
+#include "artifacts/ranks.h"
 #include "artifacts/op_table.h"
 
 #include <errno.h>
@@ -123,6 +124,36 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
 	int n = sizeof list / sizeof list[0];
 	n -= taken[ARENA_RING] == 0; /* no line of a thing that most models do not have */
+	memcpy(items, list, sizeof *list * (size_t)n);
+	qsort(items, (size_t)n, sizeof *items, larger_first);
+	return n;
+}
+
+/* Weights of a rank: its parts of what is cut, but for those of a weight that it has whole as well, and all others. */
+static int64_t weights_of_rank(const Graph *g, const Ranks *r)
+{
+	int64_t sum = 0;
+	bool *is_counted = calloc((size_t)g->n_weights + 1, sizeof *is_counted);
+	for (int cut = 0; cut < 2 && is_counted; cut++)
+		for (int i = 0; i < g->n_tensors; i++) {
+			const Tensor *t = &g->tensors[i];
+			if (t->role != ROLE_WEIGHT || (ranks_cut(r, i) != NULL) != cut || is_counted[t->weight])
+				continue;
+			sum += (ranks_tensor_bytes(t) + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
+			for (int w = t->weight; w < t->weight + t->n_weights; w++)
+				is_counted[w] = true;
+		}
+	free(is_counted);
+	return sum;
+}
+
+int memory_of_rank(const Graph *g, const Ranks *r, MemoryItem *items)
+{
+	const int64_t kv = state_bytes(g, "kv");
+	const MemoryItem list[] = {{"weights", true, weights_of_rank(g, r)}, {"keys and values", true, kv},
+		{"state of slots", true, state_bytes(g, "") - kv},
+		{"snapshots of states", true, g->snapshots * snapshot_bytes(g)}};
+	const int n = sizeof list / sizeof list[0] - (g->snapshots == 0);
 	memcpy(items, list, sizeof *list * (size_t)n);
 	qsort(items, (size_t)n, sizeof *items, larger_first);
 	return n;

@@ -12,7 +12,7 @@ enum {
 };
 
 /* Traits and classes: what they mean is on top of ops.h. */
-enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16 };
+enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16, OP_RANKS = 32 };
 typedef enum OperandClass {
 	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OPERAND_CLASSES
 } OperandClass;

@@ -27,6 +27,7 @@
  *                the plan: input.* (MODEL.toml as it was, but for the folder of its file of scales), tool.*, tuning.*;
  *                and target.TARGET.ran_on: cards that plans for it had run on by then, or PLAN_NEVER_RAN
  *   graph        Graph (MessagePack)
+ *   ranks        Ranks (MessagePack); absent where one rank runs the graph
  *   plan.TARGET  TargetPlan (MessagePack), one for each target, e.g. plan.sm_90a
  *   audit.TARGET Decision ledger of that target: array of Slot (MessagePack)
  *   contracts    Contracts of all templates that implement an op of a ledger: array of Contract (MessagePack)
@@ -225,6 +226,34 @@ typedef struct Graph {
 	float temperature, top_p, min_p, repetition_penalty;
 	int top_k, max_new_tokens;
 } Graph;
+
+/* Ranks: one graph for several GPUs -----------------------------------------------------------
+ *
+ * Each rank runs the graph with its own part of what is cut, and with its number in input `rank`; nothing else differs.
+ * A tensor that is cut has the shape of a rank's part in the graph. Its weights are whole in the file, where each rank
+ * takes what is its own: rank r has part r * parts / n of each run's equal parts. Fewer parts than ranks: heads of keys
+ * and values that several ranks have. artifacts/rank_check.c proves that each tensor is whole, a part or cut as ranks.h
+ * says: no part of a sum is read as the sum, and nothing is added once a rank.
+ */
+typedef struct CutRun { int64_t n; int parts; } CutRun; /* elements along the axis, of all ranks */
+enum { PLAN_MAX_RANKS = 8, PLAN_MAX_RUNS = 3 };
+typedef struct Cut {
+	int tensor; /* of role WEIGHT */
+	int axis;   /* dim of it */
+	CutRun *runs; int n_runs; /* one after the other along the axis */
+} Cut;
+/* The collectives of a phase, in order: equal on all ranks, which compare the digest before they run anything. */
+typedef struct RankPhase {
+	int phase;          /* a PHASE_ bit */
+	int n_collectives;
+	int64_t row_bytes;  /* of all of them: what a rank gives for each row, or out, in f32 */
+	uint8_t digest[32]; /* artifacts/ranks.h */
+} RankPhase;
+typedef struct Ranks {
+	int n;                           /* 2, 4 or 8; 0 = there is no such section: one rank */
+	Cut *cuts; int n_cuts;           /* by tensor, ascending; other weights are whole on each rank */
+	RankPhase *phases; int n_phases; /* those with collectives, ascending */
+} Ranks;
 
 /* Plan: how one GPU does it ----------------------------------------------------------------- */
 
@@ -438,6 +467,7 @@ typedef struct Artifact {
 	Section *sections; int n_sections;
 	Option *options; int n_options; /* sorted by name */
 	Graph graph;
+	Ranks ranks;
 	TargetPlan *targets; int n_targets;
 	Slot **ledger; int *n_ledger; /* one list a target */
 	Contract *contracts; int n_contracts; /* names are unique; each candidate of a ledger has one */

@@ -6,6 +6,7 @@
  */
 #include "artifacts/cubin.h"
 #include "artifacts/random_weights.h"
+#include "artifacts/ranks.h"
 #include "artifacts/reader.h"
 
 #include <math.h>
@@ -175,25 +176,29 @@ static bool check_weights(const Graph *g, Why *why)
 	return good;
 }
 
-/* The bytes of a tensor are those of its weights; a single one has its shape as well. */
-static bool check_parts(const Graph *g, const Tensor *t, Why *why)
+/* The bytes of a tensor, whole where each rank has a part, are those of its weights; a single one has its shape as
+ * well. */
+static bool check_parts(const Artifact *a, const Tensor *t, Why *why)
 {
+	const Graph *g = &a->graph;
 	const Weight *w = &g->weights[t->weight];
-	int64_t bytes = 0;
+	int64_t bytes = 0, shape[PLAN_MAX_DIMS];
+	ranks_whole_shape(g, &a->ranks, t, shape);
 	for (int i = 0; i < t->n_weights; i++) {
 		if (w[i].dtype != t->dtype || (t->n_weights == 1 && (w->n_dims != t->n_dims ||
-			memcmp(w->shape, t->shape, sizeof *t->shape * (size_t)t->n_dims) != 0)))
+			memcmp(w->shape, shape, sizeof *shape * (size_t)t->n_dims) != 0)))
 			return REFUSE("tensor %s: not the type of weight %s", t->name, w[i].name);
 		if (w[i].offset != w->offset + bytes)
 			return REFUSE("tensor %s: weight %s does not follow the one before it", t->name, w[i].name);
 		bytes += w[i].bytes;
 	}
-	return bytes == tensor_bytes(t->dtype, t->n_dims, t->shape) ||
+	return bytes == tensor_bytes(t->dtype, t->n_dims, shape) ||
 		REFUSE("tensor %s: its weights have %lld bytes", t->name, (long long)bytes);
 }
 
-static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
+static bool check_tensor(const Artifact *a, const Tensor *t, Why *why)
 {
+	const Graph *g = &a->graph;
 	int64_t shape[PLAN_MAX_DIMS];
 	bool may_vary = t->role != ROLE_WEIGHT && t->role != ROLE_STATE;
 	for (int i = 0; i < t->n_dims; i++)
@@ -203,7 +208,7 @@ static bool check_tensor(const Graph *g, const Tensor *t, Why *why)
 	if ((t->role == ROLE_WEIGHT) != (t->weight >= 0) || t->weight < -1 || t->weight >= g->n_weights ||
 		(t->role == ROLE_WEIGHT) != (t->n_weights > 0) || t->n_weights < 0 || t->n_weights > g->n_weights - t->weight)
 		return REFUSE("tensor %s: %d weights from %d of %d", t->name, t->n_weights, t->weight, g->n_weights);
-	return t->role != ROLE_WEIGHT || check_parts(g, t, why);
+	return t->role != ROLE_WEIGHT || check_parts(a, t, why);
 }
 
 static const FrameTensor *find_frame(const char *name)
@@ -294,18 +299,22 @@ static bool check_graph_orders(const Graph *g, Why *why)
 	return good;
 }
 
-static bool check_graph_section(const Graph *g, Why *why)
+static bool check_graph_section(const Artifact *a, Why *why)
 {
+	const Graph *g = &a->graph;
+	if (artifact_section(a, "ranks") && !a->ranks.n)
+		return REFUSE("ranks: 0 ranks: 2, 4 or 8 expected");
 	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
-		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why))
+		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why) ||
+		!check_cuts(g, &a->ranks, why))
 		return false;
 	for (int i = 0; i < g->n_tensors; i++)
-		if (!check_tensor(g, &g->tensors[i], why) || !check_frame(g, &g->tensors[i], why))
+		if (!check_tensor(a, &g->tensors[i], why) || !check_frame(g, &g->tensors[i], why))
 			return false;
 	for (int i = 0; i < g->n_ops; i++)
 		if (!check_graph_op(g, i, why))
 			return false;
-	return check_graph_orders(g, why);
+	return check_graph_orders(g, why) && check_ranks(g, &a->ranks, why);
 }
 
 /* Target plans ------------------------------------------------------------------------------------- */
@@ -824,8 +833,10 @@ static bool check_origins(const Artifact *a, Why *why)
 bool check_artifact(const Artifact *a, Why *why)
 {
 	const Section *weights = artifact_section(a, "weights");
-	if (!check_graph_section(&a->graph, why) || !check_origins(a, why))
+	if (!check_graph_section(a, why) || !check_origins(a, why))
 		return false;
+	if (a->ranks.n && a->n_targets)
+		return REFUSE("ranks: a plan of %d ranks has no launches in this format", a->ranks.n);
 	if (!weights || weights->bytes > a->graph.weight_arena_bytes)
 		return REFUSE("section weights is missing or longer than the weight arena");
 	for (int i = 0; i < a->graph.n_weights; i++) {

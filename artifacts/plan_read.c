@@ -93,8 +93,8 @@ static bool read_manifest(Reader *r, Decoder *d, Section **sections, int *n)
 
 static bool is_known(const char *name)
 {
-	static const char *const known[] = {"options", "graph", "contracts", "provenance", "cubins", "leaves", "weights",
-		"tokenizer", "chat_template", "chat_program"};
+	static const char *const known[] = {"options", "graph", "ranks", "contracts", "provenance", "cubins", "leaves",
+		"weights", "tokenizer", "chat_template", "chat_program"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcmp(name, known[i]) == 0)
 			return true;
@@ -195,6 +195,8 @@ static bool decode_sections(Reader *r, Decoder *d, const Section *sections, int 
 {
 	if (!open_section(r, d, sections, n, "options") || !decode_options(d, &a->options, &a->n_options) ||
 		!open_section(r, d, sections, n, "graph") || !decode_struct(d, &graph_schema, &a->graph) ||
+		(find_section(sections, n, "ranks") && (!open_section(r, d, sections, n, "ranks") ||
+			!decode_struct(d, &ranks_schema, &a->ranks))) ||
 		!open_section(r, d, sections, n, "contracts") ||
 		!decode_list(d, &contract_schema, (void **)&a->contracts, &a->n_contracts) ||
 		!open_section(r, d, sections, n, "provenance") ||

@@ -235,6 +235,8 @@ static void make_pieces(Writer *w)
 	char name[64];
 	pack_options(add_piece(w, "options"), a);
 	pack_one(add_piece(w, "graph"), &graph_schema, &w->graph, 1, false);
+	if (a->ranks.n)
+		pack_one(add_piece(w, "ranks"), &ranks_schema, &a->ranks, 1, false);
 	pack_one(add_piece(w, "contracts"), &contract_schema, a->contracts, a->n_contracts, true);
 	pack_one(add_piece(w, "provenance"), &origin_schema, a->origins, a->n_origins, true);
 	for (int i = 0; i < a->n_targets; i++) {
@@ -476,7 +478,7 @@ bool artifact_can_write(const char *path, char *why, size_t why_bytes)
 bool artifact_write(const char *path, const PlanParts *parts, char *why, size_t why_bytes)
 {
 	Writer w = {.parts = parts, .graph = parts->artifact->graph, .why = why, .why_bytes = why_bytes};
-	if (4 + 3 * parts->artifact->n_targets + parts->n_blobs + 2 > MAX_SECTIONS)
+	if (5 + 3 * parts->artifact->n_targets + parts->n_blobs + 2 > MAX_SECTIONS)
 		return failed(&w, "more than %d sections", MAX_SECTIONS);
 	if (parts->n_keys > PLAN_MAX_SIGNATURES)
 		return failed(&w, "more than %d signatures", PLAN_MAX_SIGNATURES);

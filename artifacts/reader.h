@@ -57,6 +57,10 @@ bool check_meaning(const Artifact *a, const TargetPlan *t, Why *why); /* of a pl
 /* Facts that are stated twice, of a graph and of targets that are in order (twice_check.c lists all of them). */
 bool check_graph_twice(const Artifact *a, Why *why);
 bool check_ledger_layers(const Artifact *a, int target, Why *why);
+/* rank_check.c: cuts of a graph whose shapes are not looked at yet; then, of one that is otherwise in order, that it
+ * computes on all ranks what it should. */
+bool check_cuts(const Graph *g, const Ranks *r, Why *why);
+bool check_ranks(const Graph *g, const Ranks *r, Why *why);
 bool op_has_meaning(OpKind op); /* does check_meaning know it? */
 void weights_by_offset(const Graph *g, int *order); /* [n_weights] their indices */
 /* Do the tensors fit the op's row in ops.h? shapes [n_operands]; n_dims 0 = absent. `what` names the op in

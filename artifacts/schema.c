@@ -58,6 +58,26 @@ static const Field graph_fields[] = {
 const Schema graph_schema = SCHEMA(Graph, graph_fields);
 #undef T
 
+#define T CutRun
+static const Field cut_run_fields[] = {INT64(n), INT(parts)};
+static const Schema cut_run_schema = SCHEMA(CutRun, cut_run_fields);
+#undef T
+
+#define T Cut
+static const Field cut_fields[] = {INT(tensor), INT(axis), LIST(runs, cut_run_schema)};
+static const Schema cut_schema = SCHEMA(Cut, cut_fields);
+#undef T
+
+#define T RankPhase
+static const Field rank_phase_fields[] = {INT(phase), INT(n_collectives), INT64(row_bytes), SHA(digest)};
+static const Schema rank_phase_schema = SCHEMA(RankPhase, rank_phase_fields);
+#undef T
+
+#define T Ranks
+static const Field ranks_fields[] = {INT(n), LIST(cuts, cut_schema), LIST(phases, rank_phase_schema)};
+const Schema ranks_schema = SCHEMA(Ranks, ranks_fields);
+#undef T
+
 #define T Buf
 static const Field buf_fields[] = {
 	STR(name), ENUM(arena, E_ARENA), ENUM(dtype, E_DTYPE), DIMS(shape), INT64(bytes), INT64(offset),
@@ -152,7 +172,8 @@ _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 136 && sizeof(Graph) == 176 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
-	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56,
+	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56 &&
+	sizeof(CutRun) == 16 && sizeof(Cut) == 24 && sizeof(RankPhase) == 48 && sizeof(Ranks) == 40,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

@@ -42,7 +42,7 @@ typedef struct Schema {
 	const Field *fields;
 } Schema;
 
-extern const Schema graph_schema, target_plan_schema, slot_schema, contract_schema, origin_schema,
+extern const Schema graph_schema, ranks_schema, target_plan_schema, slot_schema, contract_schema, origin_schema,
 	section_schema;
 
 /* Values of an enum: its number of values, and the name of one (0 <= value < count). */

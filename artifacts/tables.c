@@ -198,6 +198,7 @@ const FrameTensor frame_table[] = {
 	{"new_limits", ROLE_INPUT, I32, 2, {DIM_SLOTS, 8}},
 	{"new_pages", ROLE_INPUT, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
 	{"new_rules", ROLE_INPUT, I32, 1, {PLAN_RULES * PLAN_RULE_WORDS}},
+	{"rank", ROLE_INPUT, I32, 1, {1}},
 	{"ring", ROLE_OUTPUT, I32, 2, {DIM_SLOTS, PLAN_RING_ENTRIES * PLAN_RING_WORDS}},
 	{"page_table", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MAX_PAGES}},
 	{"slot_len", ROLE_STATE, I32, 1, {DIM_SLOTS}},

@@ -8,6 +8,7 @@
  *   max_pages, pages                       max_context, verify_rows, page           plan_check.c
  *   verify_rows, slots; Phase.each         the graph's ladder                       plan_check.c
  *   Tensor.weight, n_weights, dtype        bytes, dtypes and offsets of the weights plan_check.c
+ *   Cut; digest, row_bytes of RankPhase    shapes of tensors and weights; the graph  rank_check.c, plan_check.c
  *   inputs, outputs, state of slots        frame_table; operands of their names     plan_check.c
  *   shapes of operands                     the op's row in ops.h                    shape_check.c
  *   GraphOp.attrs page; n_valid            graph.page; columns of the logits        shape_check.c; here

@@ -111,6 +111,13 @@ CODE(A0309, EXIT_OK, "context shorter than the model allows",
 CODE(A0312, EXIT_BAD_INPUT, "value that the template does not have",
 	"A rule of kernels.pin or kernels.ban gives a tunable a value that the template is not written for.",
 	"Use one of the values in the message; `atlasc kernels` lists the tunables of every template.")
+CODE(A0313, EXIT_REFUSED, "cannot be divided among the ranks",
+	"Something that parallel.ranks divides cannot be divided evenly: heads, columns, experts, or blocks that share a "
+	"scale.",
+	"Use fewer ranks; for experts, the other value of parallel.experts.")
+CODE(A0314, EXIT_OK, "head whole on each rank",
+	"The vocabulary cannot be divided evenly among the ranks, so each rank has the whole head and computes all logits.",
+	"Nothing: results are the same, and each rank reads as many bytes as one alone.")
 /* A04xx safetensors and index */
 CODE(A0401, EXIT_BAD_INPUT, "not a safetensors file",
 	"The file is not a safetensors container: length prefix or header are wrong.",
@@ -286,6 +293,9 @@ CODE(A0732, EXIT_REFUSED, "buckets lowered in different ways",
 	"[numerics] invariant asks for equal results in all buckets, and a layer consists of other operations in one of "
 	"them.",
 	"Leave out the bucket that differs, or leave numerics.invariant out.")
+CODE(A0733, EXIT_REFUSED, "no kernels for several ranks",
+	"parallel.ranks asks for a plan of several GPUs, for which there are no kernels yet.",
+	"Compile with --target none and run the plan on the reference device, or leave parallel.ranks out.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",

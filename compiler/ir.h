@@ -261,12 +261,13 @@ typedef struct Options {
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
 	bool native_fp4, no_fusion, is_invariant; /* [kernels] fp4 = "native", fuse = false; [numerics] invariant */
+	int n_ranks; bool cuts_experts; /* [parallel] ranks, 1 to PLAN_MAX_RANKS; experts = "cut" */
 	int fp8_rows;          /* [numerics] fp8_rows: of decode and verify, from which on rows are e4m3; 0 = never */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
 	VEC(Option) resolved;  /* every option by dotted name, for the plan; sorted by name */
 	Loc at_max_context, at_snapshots, at_kv, at_kv_scales, at_asks_head, at_draft_format, at_draft_ids, at_stop;
-	Loc at_invariant;
+	Loc at_invariant, at_ranks;
 } Options;
 
 /* What the files say about quantised weights (read_quant.c). A module's tensors decide; this gives the size of FP8
@@ -537,7 +538,7 @@ typedef struct Compile {
 	Families families;
 	Model model;
 	VEC(TargetTuning) tunings;
-	Graph graph;
+	Graph graph; Ranks ranks; /* of which n is 0: one rank */
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */
@@ -560,7 +561,7 @@ void read_config(Compile *c);    /* config.json, generation_config.json -> Model
 void read_options(Compile *c);   /* MODEL.toml -> Model.options */
 void read_weights(Compile *c);   /* index, safetensors headers -> Model.shards, tensors */
 void read_text(Compile *c);      /* tokenizer, chat template -> Model.tokenizer ... */
-void build_graph(Compile *c);    /* Config.layers, tensors -> Graph */
+void build_graph(Compile *c), cut_ranks(Compile *c); /* Config.layers, tensors -> Graph; -> that of each rank */
 void fuse(Compile *c);           /* Graph -> Lowered per target, phase and bucket */
 void pick_kernels(Compile *c);   /* -> Pick, ledger */
 void make_kernels(Compile *c);   /* NVRTC -> Kernel, cubins */
@@ -580,7 +581,7 @@ void record_tools(Compile *c);   /* make_kernels.c: tool versions and flags -> O
 
 /* Printers and checkers, one a level. A checker reports by bug(): what it finds is our mistake, except check_model. */
 void check_model(Compile *c);
-void check_graph(Compile *c);
+void check_graph(Compile *c), check_cut_graph(Compile *c);
 void check_lowered(Compile *c);
 void check_plan(Compile *c);
 void print_model(Compile *c, void *file);

@@ -44,6 +44,7 @@ static const Pass pipeline[] = {
 	{'t', "read-text", read_text, check_model, print_model, true},
 	/* model -> graph */
 	{'g', "build-graph", build_graph, check_graph, print_graph, false},
+	{'r', "cut-ranks", cut_ranks, check_cut_graph, print_graph, false},
 	/* graph -> plan */
 	{'f', "fuse", fuse, check_lowered, print_lowered, false},
 	{'k', "pick-kernels", pick_kernels, check_lowered, print_lowered, false},
@@ -188,7 +189,7 @@ static void run_passes(Compile *c)
 		if (c->diags.n_errors && i > 0 && !(p->keeps_going && is_reading(i - 1)))
 			return;
 		double start = now_seconds();
-		if (c->cmd.estimate && p->run == schedule)
+		if (c->cmd.estimate && p->run == (c->ranks.n ? fuse : schedule))
 			return;
 		bool is_left_out = (p->run == emit && c->cmd.dry_run) || /* its level is the plan's, and can be shown */
 			(p->run == make_kernels && c->cmd.estimate);

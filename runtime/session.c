@@ -163,6 +163,9 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	if (plan->by_reference && plan->files.n == 1)
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
+	if (plan->artifact.ranks.n && strcmp(name, "cpu") != 0)
+		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d ranks, which only the reference device runs "
+			"yet: device cpu", plan->artifact.ranks.n);
 	const bool compares = plan_compares(plan);
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
 		.index = o.device_index, .n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,

@@ -275,7 +275,7 @@ static void fill_artifact(Compile *c, Artifact *a)
 	*a = (Artifact){.graph = c->graph, .n_targets = n, .targets = ARENA_ARRAY(&c->arena, TargetPlan, n),
 		.ledger = ARENA_ARRAY(&c->arena, Slot *, n), .n_ledger = ARENA_ARRAY(&c->arena, int, n),
 		.candidates = ARENA_ARRAY(&c->arena, TargetPlan, n),
-		.options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
+		.ranks = c->ranks, .options = c->model.options.resolved.at, .n_options = c->model.options.resolved.n};
 	a->contracts = list_contracts(c, &a->n_contracts);
 	a->origins = list_origins(c, &a->n_origins);
 	for (int i = 0; i < n; i++) {

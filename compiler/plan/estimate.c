@@ -55,8 +55,35 @@ static json_t *json_of(const TargetPlan *p, const MemoryItem *items, int n)
 		"items", list);
 }
 
+/* One line for all ranks, since they differ in nothing. */
+static void estimate_rank(Compile *c, bool json, FILE *out)
+{
+	MemoryItem items[MEMORY_MAX_ITEMS];
+	char size[32];
+	const int n = memory_of_rank(&c->graph, &c->ranks, items);
+	const int64_t all = memory_on_device(items, n);
+	if (json) {
+		json_t *rank = json_of(&(TargetPlan){.target = ""}, items, n);
+		json_object_del(rank, "target");
+		json_t *root = json_pack("{s:i, s:i, s:i, s:i, s:o}", "schema_version", 1, "slots", c->graph.slots,
+			"max_context", c->graph.max_context, "ranks", c->ranks.n, "each_rank", rank);
+		json_dumpf(root, out, JSON_INDENT(2));
+		fputc('\n', out);
+		json_decref(root);
+		return;
+	}
+	fprintf(out, "each of %d ranks: %d slots of %d tokens: %s, besides scratch, buffers of collectives and kernels\n",
+		c->ranks.n, c->graph.slots, c->graph.max_context, memory_text(all, size));
+	for (int i = 0; i < n; i++)
+		fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, "device", (long long)items[i].bytes);
+}
+
 void estimate_memory(Compile *c, bool json, FILE *out)
 {
+	if (c->ranks.n) {
+		estimate_rank(c, json, out);
+		return;
+	}
 	json_t *targets = json_array();
 	for (int w = 0; w < c->work.n; w++) {
 		const TargetPlan *p = &c->work.at[w].plan;
@@ -81,8 +108,22 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 	json_decref(root);
 }
 
+static void check_rank_budget(Compile *c)
+{
+	MemoryItem items[MEMORY_MAX_ITEMS];
+	char largest[160], sizes[2][32];
+	const int n = memory_of_rank(&c->graph, &c->ranks, items);
+	const int64_t need = memory_on_device(items, n);
+	if (need > c->cmd.memory_budget)
+		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the "
+			"largest: %s", c->ranks.n, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
+			memory_largest(items, n, largest, sizeof largest));
+}
+
 void check_budget(Compile *c)
 {
+	if (c->ranks.n && c->cmd.memory_budget)
+		check_rank_budget(c);
 	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
 		MemoryItem items[MEMORY_MAX_ITEMS];
 		char largest[160], sizes[2][32];

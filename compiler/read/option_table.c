@@ -102,6 +102,11 @@ const OptionRow option_table[N_OPTIONS] = {
 	[FP8_ROWS] = {"numerics.fp8_rows", T_COUNT, 1, 65536, false, "decode and verify steps of at least this many rows "
 		"multiply FP8 weights as long prompts do, by rows rounded to e4m3, where the GPU can. Faster, less exact: the "
 		"rows of such a step then depend on load. Default: rows stay bf16 in all of them"},
+	[PARALLEL_RANKS] = {"parallel.ranks", T_COUNT, 1, PLAN_MAX_RANKS, false, "GPUs that run the plan together: 1 "
+		"(default), 2, 4 or 8. Heads, the width of MLPs, experts and the vocabulary are divided among them; what "
+		"cannot be divided evenly is refused. So far only the reference device runs plans of several ranks"},
+	[PARALLEL_EXPERTS] = {"parallel.experts", T_CHOICE, 0, 0, false, "for parallel.ranks: whole (default): each rank "
+		"has as many whole experts; cut: each has a part of every expert's width, so the load is even"},
 };
 
 static const char *const type_names[] = {

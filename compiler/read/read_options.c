@@ -646,6 +646,23 @@ static void read_numerics(Reading *r)
 		option_int(r, FP8_ROWS, &r->o->fp8_rows);
 }
 
+static void read_parallel(Reading *r)
+{
+	const Value *ranks = r->user[PARALLEL_RANKS], *experts = r->user[PARALLEL_EXPERTS];
+	const char *word;
+	int n = 1;
+	if (ranks && option_int(r, PARALLEL_RANKS, &n) && (n & (n - 1)))
+		fail_at(r->d, A0303, ranks->at, "%s = %d: expected 1, 2, 4 or 8", option_table[PARALLEL_RANKS].key, n);
+	r->o->n_ranks = n;
+	r->o->at_ranks = ranks ? ranks->at : (Loc){0};
+	if (!experts || !want_string(r->d, A0303, option_table[PARALLEL_EXPERTS].key, experts, &word))
+		return;
+	r->o->cuts_experts = strcmp(word, "cut") == 0;
+	if (!r->o->cuts_experts && strcmp(word, "whole") != 0)
+		fail_at(r->d, A0303, experts->at, "%s = %s: expected \"whole\" or \"cut\"", option_table[PARALLEL_EXPERTS].key,
+			value_text(r->d->arena, experts));
+}
+
 /* A path in MODEL.toml starts at the folder of that file. */
 const char *option_path(Reading *r, const Value *v, const char *name)
 {
@@ -862,6 +879,10 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[INVARIANT].key, o->is_invariant ? "true" : "false");
 	if (r->user[FP8_ROWS])
 		resolve(r, option_table[FP8_ROWS].key, arena_printf(a, "%d", o->fp8_rows));
+	if (o->n_ranks > 1)
+		resolve(r, option_table[PARALLEL_RANKS].key, arena_printf(a, "%d", o->n_ranks));
+	if (o->n_ranks > 1)
+		resolve(r, option_table[PARALLEL_EXPERTS].key, o->cuts_experts ? "cut" : "whole");
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));
 	resolve(r, option_table[PREFILL_ROWS].key, ints_text(a, o->prefill, o->n_prefill));
 	resolve(r, option_table[DECODE_ROWS].key, ints_text(a, o->decode, o->n_decode));
@@ -945,6 +966,7 @@ void read_options(Compile *c)
 	read_fp4(&r);
 	read_fuse(&r);
 	read_numerics(&r);
+	read_parallel(&r);
 	read_state(&r);
 	read_speculate(&r);
 	for (int k = PIN; k <= BAN; k++) {

@@ -5,8 +5,12 @@
  * life of the device, in one block taken at opening; weights are used where they are mapped. The
  * cache is paged as the graph says, in float32. Nothing is fused, nothing is rounded to bf16 but a
  * state of Gated DeltaNet that is asked for in it: what a GPU yields is measured against this.
+ *
+ * Where several ranks run the graph, this is all of them: each has tensors of its own, and op after op is executed on
+ * rank 0, then 1, ..., so that collectives find what all ranks gave. The session writes to rank 0 and reads from it.
  */
 #include "artifacts/memory.h"
+#include "artifacts/ranks.h"
 #include "artifacts/seconds.h"
 #include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
@@ -30,17 +34,19 @@ enum {
 typedef struct CpuDevice {
 	Device base;
 	const Graph *graph;
+	const Ranks *ranks;
+	int rank, n_all; struct CpuDevice *all[PLAN_MAX_RANKS]; /* of rank 0: those of all ranks, itself the first */
 	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
-	Pool *pool;
+	Pool *pool; /* this, made and weights are rank 0's */
 	char *memory; /* all tensors but weights */
 	const PlanFiles *files; /* that they are mapped from; NULL = memory */
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages */
-	RefOperand *page_table, *counts, *masks;
+	RefOperand *page_table, *counts, *masks, *slot_token;
 	float *snapshots; /* [graph->snapshots, snapshot_floats] */
 	size_t snapshot_floats;
-	uint8_t *gathered; /* weights of one tensor that lie apart where they are mapped */
+	uint8_t *gathered; /* weights of one tensor, or of a rank's part of it, that lie apart where they are mapped */
 	size_t gathered_bytes;
 	char *scratch; /* one piece a thread */
 	size_t scratch_bytes; /* of one piece */
@@ -100,13 +106,56 @@ static bool is_worth_parts(const RefCall *c)
 	return op_table[c->op].traits & OP_PARTS && elements >= MANY;
 }
 
+/* On all ranks. */
 static void run_op(CpuDevice *d, const GraphOp *op, const StepSize *size)
 {
-	Job job = {d, call_of(d, op, size->rows, size->outs)};
-	if (is_worth_parts(&job.call))
-		pool_run(d->pool, run_part, &job);
-	else
-		run_part(&job, 0, 1);
+	const void *parts[PLAN_MAX_RANKS];
+	for (int r = 0; r < d->n_all; r++)
+		parts[r] = d->all[r]->tensors[op->operands[0]].data;
+	for (int r = 0; r < d->n_all; r++) {
+		Job job = {d->all[r], call_of(d->all[r], op, size->rows, size->outs)};
+		if (is_collective(op->kind)) {
+			job.call.ranks = parts;
+			job.call.n_ranks = d->n_all;
+		}
+		if (is_worth_parts(&job.call))
+			pool_run(d->pool, run_part, &job);
+		else
+			run_part(&job, 0, 1);
+	}
+}
+
+static size_t bytes_of(const RefOperand *r)
+{
+	size_t bytes = 4;
+	for (int k = 0; k < r->n_dims; k++)
+		bytes *= (size_t)r->shape[k];
+	return bytes;
+}
+
+/* What rank 0 has of a tensor that is whole becomes that of all. */
+static void share(CpuDevice *d, int tensor)
+{
+	for (int r = 1; r < d->n_all; r++)
+		memcpy(d->all[r]->tensors[tensor].data, d->tensors[tensor].data, bytes_of(&d->tensors[tensor]));
+}
+
+static bool is_rank(const Tensor *t) { return strcmp(t->name, "rank") == 0; }
+
+static void share_inputs(CpuDevice *d)
+{
+	for (int t = 0; t < d->graph->n_tensors && d->n_all > 1; t++)
+		if (d->graph->tensors[t].role == ROLE_INPUT && !is_rank(&d->graph->tensors[t]))
+			share(d, t);
+}
+
+/* All ranks have drawn the same: they computed it each for itself. */
+static AtlasStatus compare_tokens(CpuDevice *d)
+{
+	for (int r = 1; r < d->n_all; r++)
+		if (memcmp(d->all[r]->slot_token->data, d->slot_token->data, bytes_of(d->slot_token)) != 0)
+			return error_set(&d->base.error, ATLAS_DEVICE_FAULT, "rank %d has drawn other tokens than rank 0", r);
+	return ATLAS_OK;
 }
 
 /* Index of the op after i that runs in the phase; n_ops when there is none. */
@@ -127,7 +176,9 @@ static int show_layer(CpuDevice *d, int at, const StepSize *size, DeviceLayerFn 
 	if (layer < 0 || layer >= g->n_layers || (next < g->n_ops && g->ops[next].layer == layer))
 		return 0;
 	int out = op->operands[op_table[op->kind].n_operands - 1];
-	return fn(ctx, layer, size->rows, (int)g->tensors[out].shape[1], d->tensors[out].data);
+	const int stop = fn(ctx, layer, size->rows, (int)g->tensors[out].shape[1], d->tensors[out].data);
+	share(d, out); /* fn may have changed it */
+	return stop;
 }
 
 static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
@@ -146,13 +197,14 @@ static AtlasStatus execute(CpuDevice *d, const StepSize *size, DeviceLayerFn *fn
 			"a step of %d rows and %d outs is too large", size->rows, size->outs);
 	memcpy(d->base.io.step, (int32_t[]){size->rows, size->outs, size->segs, size->flags},
 		4 * sizeof(int32_t));
+	share_inputs(d);
 	const int end = phase_ops(g, size->phase, size->each);
 	for (int i = next_op(g, -1, size->phase); i < end; i = next_op(g, i, size->phase)) {
 		run_op(d, &g->ops[i], size);
 		if (fn && show_layer(d, i, size, fn, ctx) != 0)
 			return ATLAS_STOPPED;
 	}
-	return ATLAS_OK;
+	return compare_tokens(d);
 }
 
 /* The drafts before a verify step: a row for each slot of it. The rows of the verify step are restored afterwards. */
@@ -232,7 +284,8 @@ static AtlasStatus cpu_put_pages(Device *base, int slot, int first, int n)
 {
 	CpuDevice *d = (CpuDevice *)base;
 	const size_t at = (size_t)slot * (size_t)d->graph->max_pages + (size_t)first;
-	memcpy((int32_t *)d->page_table->data + at, base->io.new_pages + at, sizeof(int32_t) * (size_t)n);
+	for (int r = 0; r < d->n_all; r++)
+		memcpy((int32_t *)d->all[r]->page_table->data + at, base->io.new_pages + at, sizeof(int32_t) * (size_t)n);
 	return ATLAS_OK;
 }
 
@@ -240,7 +293,8 @@ static AtlasStatus cpu_put_mask(Device *base, int slot, const uint32_t *words)
 {
 	CpuDevice *d = (CpuDevice *)base;
 	const size_t n = (size_t)mask_words(d->graph);
-	memcpy((uint32_t *)d->masks->data + (size_t)slot * n, words, sizeof *words * n);
+	for (int r = 0; r < d->n_all; r++)
+		memcpy((uint32_t *)d->all[r]->masks->data + (size_t)slot * n, words, sizeof *words * n);
 	return ATLAS_OK;
 }
 
@@ -257,11 +311,13 @@ static AtlasStatus cpu_copy_pages(Device *base, const int32_t *pages, int n, uin
 {
 	CpuDevice *d = (CpuDevice *)base;
 	for (int i = 0; i < n; i++)
-		for (int t = 0; t < d->graph->n_tensors; t++) {
+		for (int k = 0; k < d->n_all * d->graph->n_tensors; k++) {
+			const int t = k % d->graph->n_tensors;
+			const RefOperand *x = &d->all[k / d->graph->n_tensors]->tensors[t];
 			if (!d->paged[t])
 				continue;
-			const size_t size = bytes_of_page(&d->tensors[t]);
-			uint8_t *page = (uint8_t *)d->tensors[t].data + (size_t)pages[i] * size;
+			const size_t size = bytes_of_page(x);
+			uint8_t *page = (uint8_t *)x->data + (size_t)pages[i] * size;
 			memcpy(is_back ? page : bytes, is_back ? bytes : page, size);
 			bytes += size;
 		}
@@ -271,9 +327,11 @@ static AtlasStatus cpu_copy_pages(Device *base, const int32_t *pages, int n, uin
 static AtlasStatus cpu_clone_page(Device *base, int32_t from, int32_t to)
 {
 	CpuDevice *d = (CpuDevice *)base;
-	for (int t = 0; t < d->graph->n_tensors; t++) {
-		const size_t size = d->paged[t] ? bytes_of_page(&d->tensors[t]) : 0;
-		uint8_t *pages = d->tensors[t].data;
+	for (int k = 0; k < d->n_all * d->graph->n_tensors; k++) {
+		const int t = k % d->graph->n_tensors;
+		const RefOperand *x = &d->all[k / d->graph->n_tensors]->tensors[t];
+		const size_t size = d->paged[t] ? bytes_of_page(x) : 0;
+		uint8_t *pages = x->data;
 		if (size)
 			memcpy(pages + (size_t)to * size, pages + (size_t)from * size, size);
 	}
@@ -283,9 +341,10 @@ static AtlasStatus cpu_clone_page(Device *base, int32_t from, int32_t to)
 static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens, int n)
 {
 	CpuDevice *d = (CpuDevice *)base;
-	int32_t *counts = (int32_t *)d->counts->data + (int64_t)slot * d->graph->vocab;
-	for (int i = 0; i < n; i++)
-		counts[tokens[i]] |= PLAN_IN_PROMPT;
+	for (int i = 0; i < n * d->n_all; i++) {
+		int32_t *counts = (int32_t *)d->all[i / n]->counts->data + (int64_t)slot * d->graph->vocab;
+		counts[tokens[i % n]] |= PLAN_IN_PROMPT;
+	}
 	return ATLAS_OK;
 }
 
@@ -296,9 +355,8 @@ static const RefOperand *state_of(const CpuDevice *d, int i)
 	return tensor < 0 ? NULL : &d->tensors[tensor];
 }
 
-static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)
+static void keep_states(const CpuDevice *d, int slot, int snapshot, bool is_back)
 {
-	const CpuDevice *d = (CpuDevice *)base;
 	float *kept = d->snapshots + (size_t)snapshot * d->snapshot_floats;
 	for (int i = 0; i < d->graph->n_ops; i++) {
 		const RefOperand *state = state_of(d, i);
@@ -307,6 +365,13 @@ static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is
 		memcpy(is_back ? mine : kept, is_back ? kept : mine, n * sizeof *mine);
 		kept += n;
 	}
+}
+
+static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)
+{
+	const CpuDevice *d = (CpuDevice *)base;
+	for (int r = 0; r < d->n_all; r++)
+		keep_states(d->all[r], slot, snapshot, is_back);
 	return ATLAS_OK;
 }
 
@@ -319,19 +384,26 @@ static bool take_snapshots(CpuDevice *d)
 	return d->snapshots;
 }
 
-static void cpu_close(Device *base)
+static void close_rank(CpuDevice *d)
 {
-	CpuDevice *d = (CpuDevice *)base;
-	pool_close(d->pool);
 	free(d->memory);
 	free(d->gathered);
-	free(d->made);
-	free(d->weights);
 	free(d->scratch);
 	free(d->tensors);
 	free(d->paged);
 	free(d->snapshots);
 	free(d);
+}
+
+static void cpu_close(Device *base)
+{
+	CpuDevice *d = (CpuDevice *)base;
+	for (int r = 1; r < d->n_all; r++)
+		close_rank(d->all[r]);
+	pool_close(d->pool);
+	free(d->made);
+	free(d->weights);
+	close_rank(d);
 }
 
 /* Opening ------------------------------------------------------------ */
@@ -373,7 +445,50 @@ static bool lies_together(const Graph *g, const Tensor *t, const uint8_t *const 
 	return true;
 }
 
-/* Those that do not are copied together: checkpoint files have experts in an order of their own. */
+/* Where a rank's part of a weight is mapped; NULL: it lies apart there. */
+static const uint8_t *place_of(const CpuDevice *d, int tensor, const uint8_t *const *weights)
+{
+	const Tensor *t = &d->graph->tensors[tensor];
+	const Cut *c = ranks_cut(d->ranks, tensor);
+	if (!lies_together(d->graph, t, weights) || (c && ranks_n_ranges(t, c) > 1))
+		return NULL;
+	return weights[t->weight] + (c ? ranks_range(d->ranks, t, c, d->rank, 0).from : 0);
+}
+
+/* A range of the bytes that a tensor's weights have one after the other. */
+static bool copy_range(const CpuDevice *d, const Tensor *t, const uint8_t *const *weights, CutRange r, uint8_t *to)
+{
+	for (int i = t->weight; i < t->weight + t->n_weights && r.bytes > 0; i++) {
+		const int64_t all = d->graph->weights[i].bytes, n = r.from + r.bytes < all ? r.bytes : all - r.from;
+		if (n > 0) {
+			if (!plan_files_copy(d->files, weights[i] + r.from, to, (size_t)n))
+				return false;
+			to += n;
+			r.from += n;
+			r.bytes -= n;
+		}
+		r.from -= all;
+	}
+	return true;
+}
+
+static bool copy_part(const CpuDevice *d, int tensor, const uint8_t *const *weights, uint8_t *to)
+{
+	const Tensor *t = &d->graph->tensors[tensor];
+	const Cut *c = ranks_cut(d->ranks, tensor);
+	if (!c)
+		return copy_range(d, t, weights, (CutRange){0, ranks_tensor_bytes(t)}, to);
+	for (int64_t i = 0, n = ranks_n_ranges(t, c); i < n; i++) {
+		const CutRange r = ranks_range(d->ranks, t, c, d->rank, i);
+		if (!copy_range(d, t, weights, r, to))
+			return false;
+		to += r.bytes;
+	}
+	return true;
+}
+
+/* Those that do not, or columns that are a rank's, are copied together: checkpoint files have experts in an order of
+ * their own. */
 static bool gather_weights(CpuDevice *d, const uint8_t *const *weights)
 {
 	const Graph *g = d->graph;
@@ -381,15 +496,13 @@ static bool gather_weights(CpuDevice *d, const uint8_t *const *weights)
 		size_t at = 0;
 		for (int i = 0; i < g->n_tensors; i++) {
 			const Tensor *t = &g->tensors[i];
-			if (lies_together(g, t, weights))
+			if (t->role != ROLE_WEIGHT || place_of(d, i, weights))
 				continue;
 			if (copies)
 				d->tensors[i].data = d->gathered + at;
-			for (int w = t->weight; w < t->weight + t->n_weights; w++) {
-				if (copies && !plan_files_copy(d->files, weights[w], d->gathered + at, (size_t)g->weights[w].bytes))
-					return false;
-				at += (size_t)g->weights[w].bytes;
-			}
+			if (copies && !copy_part(d, i, weights, d->gathered + at))
+				return false;
+			at += ((size_t)ranks_tensor_bytes(t) + ALIGN - 1) / ALIGN * ALIGN;
 		}
 		if (copies)
 			return true;
@@ -410,14 +523,13 @@ static bool place_tensors(CpuDevice *d, const uint8_t *const *weights, size_t to
 		const Tensor *t = &d->graph->tensors[i];
 		RefOperand *r = &d->tensors[i];
 		if (t->role == ROLE_WEIGHT) {
-			r->data = (void *)(uintptr_t)weights[t->weight]; /* only ever read */
+			r->data = (void *)(uintptr_t)place_of(d, i, weights); /* only ever read; NULL: gathered below */
 			continue;
 		}
-		size_t bytes = 4;
-		for (int k = 0; k < t->n_dims; k++)
-			bytes *= (size_t)r->shape[k];
 		r->data = d->memory + at;
-		at = (at + bytes + ALIGN) / ALIGN * ALIGN;
+		at = (at + bytes_of(r) + ALIGN) / ALIGN * ALIGN;
+		if (is_rank(t))
+			*(int32_t *)r->data = d->rank;
 	}
 	return gather_weights(d, weights);
 }
@@ -496,6 +608,8 @@ static bool find_pages(CpuDevice *d)
 			d->counts = &d->tensors[t];
 		if (strcmp(g->tensors[t].name, "masks") == 0)
 			d->masks = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "slot_token") == 0)
+			d->slot_token = &d->tensors[t];
 	}
 	return true;
 }
@@ -514,27 +628,14 @@ static bool take_scratch(CpuDevice *d)
 	return d->scratch;
 }
 
-static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *error)
+/* What each rank has. */
+static AtlasStatus fill_rank(CpuDevice *d, AtlasError *error)
 {
 	const Graph *g = d->graph;
-	char why[256];
 	size_t total;
-	if (!ref_check(g, why, sizeof why))
-		return error_set(error, ATLAS_MALFORMED, "%s", why);
 	d->tensors = calloc((size_t)g->n_tensors + 1, sizeof *d->tensors);
 	if (!d->tensors || !size_tensors(d, &total))
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the graph's tensors in float32");
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
-	if (!d->pool)
-		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	d->weights = malloc(sizeof *d->weights * (size_t)(g->n_weights + 1));
-	if (!d->weights)
-		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", g->n_weights);
-	memcpy(d->weights, config->weights, sizeof *d->weights * (size_t)g->n_weights);
-	const AtlasStatus made = cpu_make_weights(config, d->pool, d->weights, &d->made, error);
-	if (made != ATLAS_OK)
-		return made;
 	if (!place_tensors(d, d->weights, total))
 		return plan_files_changed(d->files) ? error_set(error, ATLAS_INTEGRITY, CHANGED) : error_set(error,
 			ATLAS_NO_MEMORY,
@@ -547,12 +648,49 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots of states", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	if (!d->page_table || !d->counts || !d->masks)
+	if (!d->page_table || !d->counts || !d->masks || !d->slot_token)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s",
-			!d->page_table ? "page_table" : d->counts ? "masks" : "counts");
+			!d->page_table ? "page_table" : !d->counts ? "counts" : d->masks ? "slot_token" : "masks");
 	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
 		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
+}
+
+/* The ranks after the first. */
+static AtlasStatus open_others(CpuDevice *d, AtlasError *error)
+{
+	AtlasStatus status = ATLAS_OK;
+	for (int r = 1; r < ranks_of(d->ranks) && status == ATLAS_OK; r++) {
+		CpuDevice *other = calloc(1, sizeof *other);
+		if (!other)
+			return error_set(error, ATLAS_NO_MEMORY, "no memory for rank %d", r);
+		*other = (CpuDevice){.base.limits = d->base.limits, .graph = d->graph, .ranks = d->ranks, .rank = r,
+			.pool = d->pool, .files = d->files, .weights = d->weights};
+		d->all[d->n_all++] = other;
+		status = fill_rank(other, error);
+		d->base.bytes += other->base.bytes;
+		d->base.page_bytes += other->base.page_bytes;
+	}
+	return status;
+}
+
+static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *error)
+{
+	const Graph *g = d->graph;
+	char why[256];
+	if (!ref_check(g, why, sizeof why))
+		return error_set(error, ATLAS_MALFORMED, "%s", why);
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	d->pool = pool_open(config->n_threads > 0 ? config->n_threads : (int)processors);
+	if (!d->pool)
+		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
+	d->weights = malloc(sizeof *d->weights * (size_t)(g->n_weights + 1));
+	if (!d->weights)
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d weights", g->n_weights);
+	memcpy(d->weights, config->weights, sizeof *d->weights * (size_t)g->n_weights);
+	AtlasStatus status = cpu_make_weights(config, d->pool, d->weights, &d->made, error);
+	status = status == ATLAS_OK ? fill_rank(d, error) : status;
+	return status == ATLAS_OK ? open_others(d, error) : status;
 }
 
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
@@ -564,6 +702,8 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	if (!d)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the reference device");
 	d->graph = &config->artifact->graph;
+	d->ranks = &config->artifact->ranks;
+	d->all[d->n_all++] = d;
 	d->files = config->files;
 	int slots = d->graph->slots, most = slots * (d->graph->verify_rows ? d->graph->verify_rows : 1);
 	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;

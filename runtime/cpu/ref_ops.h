@@ -44,6 +44,7 @@ struct RefCall {
 	void (*inner)(void *ctx, const RefCall *call); /* runs the graph ops that define a fused op, by threads
 						perhaps; scratch is there for one part. NULL = ref_op */
 	void *inner_ctx;
+	const void *const *ranks; int n_ranks; /* of a collective: its first operand on each rank; 0 = its own alone */
 	struct RefRoom *room; /* of ref_op and ref_scratch_bytes alone */
 };
 

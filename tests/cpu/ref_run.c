@@ -1,7 +1,8 @@
 /* ref_run.c - one call of the reference, from stdin to stdout, for tests/cpu/test_ref_ops.py.
  *
  * Header, one item a line:  op NAME [PARTS] | attr NAME VALUE | arg DTYPE DIM... | arg -  | end
- * or `state bf16`: delta and delta_later, which come as f32, stand for bf16.
+ * or `state bf16`: delta and delta_later, which come as f32, stand for bf16; or `ranks N`: the first operand has
+ * another dim in front, one for each rank that takes part.
  * Then the bytes of the operands, in the order of the op's row. Answers with the bytes of those
  * that the op may write, in the same order. With PARTS > 1 the call is made in that many parts, the
  * last one first.
@@ -54,6 +55,8 @@ static int read_header(RefCall *c)
 			set_attr(&c->attrs, name, strtod(strtok(NULL, " \n"), NULL));
 		} else if (strcmp(word, "state") == 0) {
 			c->operand[op_operand(c->op, "delta")].is_bf16 = true;
+		} else if (strcmp(word, "ranks") == 0) {
+			c->n_ranks = atoi(name);
 		} else if (strcmp(name, "-") == 0) {
 			n++;
 		} else {
@@ -67,8 +70,21 @@ static int read_header(RefCall *c)
 	return parts;
 }
 
+/* The first operand is what all ranks give, one after the other. */
+static void split_ranks(RefCall *c, const void *data[PLAN_MAX_RANKS])
+{
+	RefOperand *r = &c->operand[0];
+	need(c->n_ranks <= PLAN_MAX_RANKS && r->n_dims == 3 && r->shape[0] == c->n_ranks, "no operand of each rank");
+	for (int i = 0; i < c->n_ranks; i++)
+		data[i] = (const char *)r->data + bytes_of(r) / (size_t)c->n_ranks * (size_t)i;
+	r->n_dims = 2;
+	memmove(r->shape, r->shape + 1, 2 * sizeof *r->shape);
+	c->ranks = data;
+}
+
 int main(void)
 {
+	const void *of_ranks[PLAN_MAX_RANKS];
 	RefCall c = {0};
 	int parts = read_header(&c);
 	const OpInfo *op = &op_table[c.op];
@@ -85,6 +101,8 @@ int main(void)
 		r->data = block + shift;
 		need(fread(r->data, 1, n, stdin) == n, "operands are cut short");
 	}
+	if (c.n_ranks)
+		split_ranks(&c, of_ranks);
 	for (int part = parts - 1; part >= 0; part--) {
 		c.part = part;
 		c.parts = parts > 1 ? parts : 0;

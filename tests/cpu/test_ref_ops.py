@@ -51,7 +51,7 @@ def encode(a, dtype):
 def ref(build_dir):
     program = build_dir / "tests" / "ref_run"
 
-    def call(op, attrs=(), parts=1, dtypes=(), state_dtype="f32", **operands):
+    def call(op, attrs=(), parts=1, dtypes=(), state_dtype="f32", ranks=0, **operands):
         """Runs the op; operands by name (None or left out = absent). Returns {name: array} of what it may write. state_dtype:
         what delta stands for."""
         dtypes = dict(dtypes)
@@ -70,6 +70,7 @@ def ref(build_dir):
                 back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
         assert not operands, f"{op} has no operand {list(operands)}"
         head += [f"state {state_dtype}"] if state_dtype != "f32" else []
+        head += [f"ranks {ranks}"] if ranks else []
         run = subprocess.run(
             [program], input="\n".join(head + ["end", ""]).encode() + data, capture_output=True, timeout=60
         )
@@ -299,6 +300,52 @@ def test_scale(ref):
     x = normal(rng(), 3, 50)
     for factor in (0.5, 73.5):
         close(ref("scale", {"FACTOR": factor}, x=x, y=blank(3, 50))["y"], factor * x.astype(np.float64))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_sum_ranks(ref, ranks):
+    """In the order of ranks and in f32, so in no other; the bias once."""
+    g = rng()
+    part, bias = normal(g, ranks, 3, 20) * 100, normal(g, 20)
+    want = part[0].copy()
+    for r in range(1, ranks):
+        want += part[r]
+    assert np.array_equal(ref("sum_ranks", ranks=ranks, part=part, z=blank(3, 20))["z"], want)
+    assert np.array_equal(ref("sum_ranks", ranks=ranks, part=part, bias=bias, z=blank(3, 20))["z"], want + bias)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_gather_ranks(ref, ranks):
+    part = normal(rng(), ranks, 3, 5)
+    got = ref("gather_ranks", {"RANKS": ranks}, ranks=ranks, part=part, z=blank(3, 5 * ranks))["z"]
+    assert np.array_equal(got, np.concatenate(list(part), axis=1))
+
+
+def test_own_experts(ref):
+    expert = np.array([[0, 7, 3], [2, 4, 5]], np.int32)
+    owned = [
+        ref("own_experts", {"OWN": 2}, rank=np.array([r], np.int32), expert=expert, own=blank(2, 3, kind=np.int32))[
+            "own"
+        ]
+        for r in range(4)
+    ]
+    assert np.array_equal(owned[0], [[0, -1, -1], [-1, -1, -1]]) and np.array_equal(owned[2], [[-1] * 3, [-1, 0, 1]])
+    assert np.array_equal(sum(np.where(o < 0, 0, o + 2 * r) for r, o in enumerate(owned)), expert)
+
+
+@pytest.mark.parametrize("one", [0, 1])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_norm_of_cut_rows(ref, one, copies):
+    """Each rank's columns, which `copies` ranks have: together they are the norm of the whole row."""
+    g = rng()
+    x, w, eps = normal(g, 3, 32) * 3, normal(g, 32), 1e-5
+    parts = [x[:, 8 * r : 8 * r + 8] for r in range(4) for _ in range(copies)]
+    means = [ref("mean_squares", x=p, y=blank(3, 1))["y"] for p in parts]
+    m = np.sum(means, axis=0, dtype=np.float32)
+    attrs = {"EPS": eps, "NORM_ONE": one, "RANKS": 4 * copies}
+    weights = [w[8 * r : 8 * r + 8] for r in range(4) for _ in range(copies)]
+    got = [ref("norm_mean", attrs, x=p, m=m, w=v, y=blank(3, 8))["y"] for p, v in zip(parts, weights)]
+    close(np.concatenate(got[::copies], axis=1), np_rmsnorm(x, w, eps, one), 5e-7)
 
 
 def test_scale_by_a_weight(ref):
