@@ -221,7 +221,8 @@ typedef struct Options {
 	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
-	int snapshots;         /* [cache] snapshots, of models with recurrent states */
+	bool rolling;          /* [kv] rolling: caches of windows may have pages of slots (artifacts/rolling.h) */
+	int snapshots;         /* [cache] snapshots, of models with recurrent states or such caches */
 	int prefill[MAX_BUCKETS], n_prefill, prompt_grid; /* [phases] prefill rows, ascending; grid (Graph) */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
 	int verify_rows;       /* [speculate] rows: of a slot in a verify step, or the ladder's most; 1: there are none;

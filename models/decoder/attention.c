@@ -62,9 +62,9 @@ static int turn(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 
 static Cache write_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int k, int v)
 {
-	Cache kv = g_cache(c, l, d_part(c, d, l, NAME_ATTENTION), &d->spec);
+	Cache kv = g_cache(c, s, l, d_part(c, d, l, NAME_ATTENTION), &d->spec);
 	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
-		(int[]){s->step, k, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
+		(int[]){s->step, k, v, s->row_slot, s->row_pos, kv.table, kv.kv, kv.scale, kv.block});
 	return kv;
 }
 
@@ -92,7 +92,7 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	int o = d_act(c, l, "attn", DT_bf16, nq);
 	Cache kv = write_keys(c, s, d, l, k, v);
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
-		(int[]){s->step, q, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, o});
+		(int[]){s->step, q, kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, kv.table, o});
 	if (p->has_gate) {
 		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});
