@@ -109,7 +109,8 @@ bool env_find(const ExprEnv *env, const char *name, size_t n, int64_t *value)
 {
 	for (; env; env = env->outer)
 		for (int i = 0; i < env->n; i++)
-			if (strncmp(env->names[i].name, name, n) == 0 && env->names[i].name[n] == 0)
+			if (*env->names[i].name == *name && strncmp(env->names[i].name, name, n) == 0 &&
+				env->names[i].name[n] == 0)
 				return *value = env->names[i].value, true;
 	return false;
 }
@@ -222,20 +223,29 @@ static int64_t unary(Parser *p, bool live)
 }
 
 typedef enum BinaryKind { OR, AND, EQ, NE, LE, GE, LT, GT, ADD, SUB, MUL, DIV, MOD, N_BINARY } BinaryKind;
-/* Longer spellings first, so that "<=" is not read as "<". */
-static const struct { const char *text; int precedence; } binary_ops[N_BINARY] = {
-	[OR] = {"||", 1}, [AND] = {"&&", 2}, [EQ] = {"==", 3}, [NE] = {"!=", 3}, [LE] = {"<=", 4},
-	[GE] = {">=", 4}, [LT] = {"<", 4}, [GT] = {">", 4}, [ADD] = {"+", 5}, [SUB] = {"-", 5},
-	[MUL] = {"*", 6}, [DIV] = {"/", 6}, [MOD] = {"%", 6},
+static const struct { int length, precedence; } binary_ops[N_BINARY] = {
+	[OR] = {2, 1}, [AND] = {2, 2}, [EQ] = {2, 3}, [NE] = {2, 3}, [LE] = {2, 4}, [GE] = {2, 4}, [LT] = {1, 4},
+	[GT] = {1, 4}, [ADD] = {1, 5}, [SUB] = {1, 5}, [MUL] = {1, 6}, [DIV] = {1, 6}, [MOD] = {1, 6},
 };
 
 static BinaryKind peek_binary(Parser *p)
 {
 	p->at = skip_space(p->at);
-	for (int k = 0; k < N_BINARY; k++)
-		if (strncmp(p->at, binary_ops[k].text, strlen(binary_ops[k].text)) == 0)
-			return (BinaryKind)k;
-	return N_BINARY;
+	const bool is_doubled = *p->at && p->at[1] == *p->at, is_equal = *p->at && p->at[1] == '=';
+	switch (*p->at) {
+	case '|': return is_doubled ? OR : N_BINARY;
+	case '&': return is_doubled ? AND : N_BINARY;
+	case '=': return is_equal ? EQ : N_BINARY;
+	case '!': return is_equal ? NE : N_BINARY;
+	case '<': return is_equal ? LE : LT;
+	case '>': return is_equal ? GE : GT;
+	case '+': return ADD;
+	case '-': return SUB;
+	case '*': return MUL;
+	case '/': return DIV;
+	case '%': return MOD;
+	default: return N_BINARY;
+	}
 }
 
 static int64_t combine(Parser *p, const char *at, BinaryKind k, int64_t a, int64_t b)
@@ -275,7 +285,7 @@ static int64_t binary(Parser *p, int least, bool live)
 		if (k == N_BINARY || binary_ops[k].precedence < least)
 			break;
 		const char *at = p->at;
-		p->at += strlen(binary_ops[k].text);
+		p->at += binary_ops[k].length;
 		bool decided = (k == OR && a) || (k == AND && !a);
 		int64_t b = binary(p, binary_ops[k].precedence + 1, live && !decided);
 		if (!p->failed)

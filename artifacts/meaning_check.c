@@ -31,6 +31,7 @@ enum {
 	OF_GATHERED,          /* rows in the order of experts: codes, scales; operands: rows, expert */
 	OF_SOLVED,            /* of chunks of rows: solved, scores, factors; operands: qkv, a, b, a_log, dt_bias */
 	OF_UP,                /* what experts_up leaves; operands as in enum Up */
+	OF_CLAMPED,           /* what experts_up_clamped leaves; operands: n, expert, share, gate_up, scales, bias */
 	OF_TERMS,             /* of a sum of experts; operands: the sum */
 };
 enum { MAX_PIECES = 4, NO_LAYER = -2, SOME_LAYERS = -3 };
@@ -386,7 +387,7 @@ static void attend(Meaning *m, int row_pos)
 static void attention_rows(Meaning *m)
 {
 	set(m, "o", RESULT(m, OP_attention, in(m, "step"), in(m, "q"), in(m, "kv"), in(m, "kv_scale"), in(m, "kv_block"),
-		in(m, "row_slot"), in(m, "row_pos"), 0, in(m, "page_table")));
+		in(m, "row_slot"), in(m, "row_pos"), 0, in(m, "page_table"), in(m, "sinks")));
 }
 
 /* In a draft step slots are at positions of their own. */
@@ -549,20 +550,27 @@ static int rows_of_experts(Meaning *m)
 	return codes->operands[0];
 }
 
-enum Up { UP_N, UP_EXPERT, UP_SHARE, UP_SHARED_SHARE, UP_WEIGHT, UP_SCALE, UP_ROW_SCALE, UP_SHARED, UP_OPERANDS };
+enum Up { UP_OP, UP_N, UP_EXPERT, UP_SHARE, UP_SHARED_SHARE, UP_WEIGHT, UP_SCALE, UP_ROW_SCALE, UP_SHARED,
+	UP_OPERANDS };
 
-static void experts_up(Meaning *m)
+/* Of OP_experts, or of the graph op that is given. */
+static void up_of(Meaning *m, OpKind op)
 {
 	const int n = rows_of_experts(m);
-	const Value share = all(m, "share"), shared = products(m, n, "shared", NULL);
+	const Value share = all(m, "share"), shared = op == OP_experts ? products(m, n, "shared", NULL) : (Value){.n = 0};
 	if (share.n != (shared.n ? 2 : 1) || (shared.n && shared.n != 2))
 		odd(m, "a shared expert has a share, gate and up");
-	int v[UP_OPERANDS] = {n, chosen(m), share.piece[0], share.piece[1], in(m, "gate_up"), in(m, "gate_up_scale"),
-		in(m, "gate_up_row_scale"), shared.n ? RESULT(m, OP_swiglu, shared.piece[0], shared.piece[1]) : 0};
+	int v[UP_OPERANDS] = {(int)op, n, chosen(m), share.piece[0], share.piece[1], in(m, "gate_up"),
+		in(m, "gate_up_scale"), in(m, "gate_up_row_scale"),
+		shared.n ? RESULT(m, OP_swiglu, shared.piece[0], shared.piece[1]) : 0};
 	set(m, "h", value_of(m, OF_UP, 0, UP_OPERANDS, v));
 	if (find_arg(m, "h_scale"))
 		set(m, "h_scale", value_of(m, OF_UP, 1, UP_OPERANDS, v));
 }
+
+static void experts_up(Meaning *m) { up_of(m, OP_experts); }
+static void experts_up_limited(Meaning *m) { up_of(m, OP_experts_limited); }
+static void experts_up_gelu(Meaning *m) { up_of(m, OP_experts_gelu); }
 
 /* What all of a row's experts make. */
 static int sum_of_experts(Meaning *m)
@@ -578,7 +586,7 @@ static int sum_of_experts(Meaning *m)
 		return odd(m, "the scales of h are those of other rows");
 	if (chosen(m) != v[UP_EXPERT])
 		return odd(m, "it goes down by other experts than up");
-	int y = RESULT(m, OP_experts, v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
+	int y = RESULT(m, (OpKind)v[UP_OP], v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
 		in(m, "down"), in(m, "down_scale"), in(m, "down_row_scale"));
 	if (v[UP_SHARED] || find_arg(m, "shared_down"))
 		y = RESULT(m, OP_add, y, RESULT(m, OP_sigmoid_gate, product(m, v[UP_SHARED], "shared_down", NULL),
@@ -588,6 +596,26 @@ static int sum_of_experts(Meaning *m)
 
 static void experts_down(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_experts(m))); }
 static void experts_down_rows(Meaning *m) { set(m, "y", VALUE(m, OF_TERMS, sum_of_experts(m))); }
+
+static void experts_up_clamped(Meaning *m)
+{
+	const int v[] = {in(m, "n"), chosen(m), in(m, "share"), in(m, "gate_up"), in(m, "gate_up_scale"),
+		in(m, "gate_up_bias")};
+	set(m, "h", value_of(m, OF_CLAMPED, 0, 6, v));
+}
+
+static void experts_down_biased(Meaning *m)
+{
+	const int h = in(m, "h");
+	if (!made_of(m, h, OF_CLAMPED, "h is not what experts leave on the way up"))
+		return;
+	int v[6];
+	memcpy(v, m->nodes[h].operands, sizeof v);
+	if (chosen(m) != v[1] || in(m, "share") != v[2])
+		odd(m, "it goes down by other experts than up, or with other shares");
+	set(m, "y", VALUE(m, OF_TERMS, RESULT(m, OP_experts_clamped, v[0], v[1], v[2], v[3], v[4], v[5], in(m, "down"),
+		in(m, "down_scale"), in(m, "down_bias"))));
+}
 
 static int sum_of_terms(Meaning *m) { return made_of(m, in(m, "y"), OF_TERMS, "y is not the terms of a sum"); }
 static void sum_terms(Meaning *m) { set(m, "z", sum_of_terms(m)); }
@@ -716,8 +744,10 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
 	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
-	[OP_experts_up] = experts_up, [OP_gather_codes] = gather_codes,
+	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited,
+	[OP_experts_up_gelu] = experts_up_gelu, [OP_gather_codes] = gather_codes,
 	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
+	[OP_experts_up_clamped] = experts_up_clamped, [OP_experts_down_biased] = experts_down_biased,
 	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
 	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,

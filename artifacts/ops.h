@@ -148,15 +148,22 @@ OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] =
 	STEP, IN(floats, k, "ROWS, NKV * HDIM"), IN(floats, v, "ROWS, NKV * HDIM"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW",
-	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW or all",
+	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW or "
+	"all; with sinks, e^sinks[h] is one more term of the softmax's sum, whose value is 0",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
-	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
+	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"),
+	OUT(floats, o, "ROWS, NH * HDIM"))
 OP(add, OP_GRAPH, "", "z = x + y", IN(floats, x, "ROWS, N"), IN(floats, y, "ROWS, N"), OUT(floats, z, "ROWS, N"))
 OP(swiglu, OP_GRAPH, "", "y = silu(gate) * up",
+	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(swiglu_limited, OP_GRAPH, "GATE_LIMIT",
+	"y = min(silu(gate), GATE_LIMIT) * (up, within -GATE_LIMIT and GATE_LIMIT)",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(scale_by, OP_GRAPH, "", "y = w[0] x", IN(floats, x, "ROWS, N"), IN(weight, w, "1"), OUT(floats, y, "ROWS, N"))
+OP(columns, OP_GRAPH, "FIRST", "y[t,m] = x[t, FIRST + m]", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, M"))
 OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, K"), OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))
 OP(dequantise, OP_GRAPH, "", "y[t,k] = x[t,k] * x_scale[k / 128, t]",
@@ -181,9 +188,36 @@ OP(route_sigmoid, OP_GRAPH, "TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SC
 	"sums; share[t,j] = s[expert[t,j]], with NORM_TOPK over (the sum of these + SHARE_EPS), times SHARE_SCALE",
 	IN(floats, logits, "ROWS, E"), IN_OPT(weight, bias, "E"), OUT(ints, expert, "ROWS, TOPK"),
 	OUT(floats, share, "ROWS, TOPK"))
+OP(scale_shares, OP_GRAPH, "", "y[t,j] = share[t,j] * w[expert[t,j]]",
+	IN(floats, share, "ROWS, J"), IN(ints, expert, "ROWS, J"), IN(weight, w, "E"), OUT(floats, y, "ROWS, J"))
 OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
 	"up, each with separate blocks",
+	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
+	IN(codes, gate_up, "E, 2 * N, K"),
+	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
+	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
+	OUT(floats, y, "ROWS, K"))
+OP(experts_clamped, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_SLOPE GATE_LIMIT",
+	"y[t,:] = sum_j share[t,j] (down[e] h + down_bias[e]), e = expert[t,j]; p = gate_up[e] x[t] + gate_up_bias[e]; g = "
+	"min(p[2n], GATE_LIMIT); u = p[2n+1] within -GATE_LIMIT and GATE_LIMIT; h[n] = (u + 1) g sigmoid(GATE_SLOPE g)",
+	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
+	IN(codes, gate_up, "E, 2 * N, K"),
+	IN_OPT(scales, gate_up_scale, "E, ceil_div(2 * N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN(weight, gate_up_bias, "E, 2 * N"), IN(codes, down, "E, K, N"),
+	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN(weight, down_bias, "E, K"),
+	OUT(floats, y, "ROWS, K"))
+OP(experts_limited, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
+	"experts, with swiglu_limited in place of silu(gate) * up",
+	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
+	IN(codes, gate_up, "E, 2 * N, K"),
+	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
+	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
+	OUT(floats, y, "ROWS, K"))
+OP(experts_gelu, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+	"experts, with geglu in place of silu(gate) * up",
 	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
 	IN(codes, gate_up, "E, 2 * N, K"),
 	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
@@ -321,7 +355,7 @@ OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS N
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, OUT(floats, q, "ROWS, NH * HDIM"))
 OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
-	IN(slot, page_table, "SLOTS, MAX_PAGES"), OUT(floats, o, "ROWS, NH * HDIM"))
+	IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"), OUT(floats, o, "ROWS, NH * HDIM"))
 OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
@@ -405,6 +439,20 @@ OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLO
 	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), IN_OPT(codes, shared, "2 * WIDTH - TOPK * N, K"),
 	IN_OPT(scales, shared_scale, "2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_row_scale, "2 * WIDTH - TOPK * N"), OUT(floats, h, "ROWS, WIDTH"))
+OP(experts_up_limited, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
+	"experts_limited, up to down: h[t,:] = for each j share[t,j] * its swiglu_limited, in the order of experts; N "
+	"counts rows of gate and up",
+	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
+OP(experts_up_gelu, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+	"experts_gelu, up to down: h[t,:] = for each j share[t,j] * its geglu, in the order of experts; N "
+	"counts rows of gate and up",
+	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_down, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"experts, from down on: z[t,:] = residual[t,:] + sum_j down[expert[t,j]] (its part of h[t,:]) + shared_down (the "
 	"rest of h[t,:])",
@@ -420,6 +468,18 @@ OP(experts_down_rows, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHA
 	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"),
 	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_down_row_scale, "K"), OUT(floats, y, "ROWS, SHARES, K"))
+OP(experts_up_clamped, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_SLOPE GATE_LIMIT",
+	"experts_clamped, up to down: for each j share[t,j] h; N counts rows of gate and up, in the order of experts",
+	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	IN_OPT(scales, gate_up_scale, "EXPERTS, ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
+	IN(weight, gate_up_bias, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
+OP(experts_down_biased, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
+	"the terms of experts_clamped's sum: y[t,j,:] = down[e] (its part of h[t,:]) + share[t,j] down_bias[e]",
+	IN(floats, h, "ROWS, WIDTH"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
+	IN(ints, first, "EXPERTS + 1"), IN(codes, down, "EXPERTS, K, N"),
+	IN_OPT(scales, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
+	IN(weight, down_bias, "EXPERTS, K"), OUT(floats, y, "ROWS, SHARES, K"))
 OP(delta_solve, OP_PLAN | OP_PARTS, "NK NV DK DV",
 	"what delta_rows needs no state for. A segment's rows are solved in chunks of 64, from the first on. With q and k "
 	"of length one, q over sqrt(DK), b = sigmoid(b), G the sum of logs of decay of the chunk's rows up to one, A[i,j] "

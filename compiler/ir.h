@@ -69,12 +69,14 @@
  * Invariants (check_model): all dims positive and below 2^31; of each layer n_heads % n_kv_heads == 0; every tensor's
  * bytes = product of shape * dtype bytes and lie inside its file; names unique.
  */
-typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE } RopeKind;
+typedef enum RopeKind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE,
+	ROPE_PROPORTIONAL } RopeKind;
 
 typedef struct Rope {
 	RopeKind kind;
 	double theta;
-	double factor;                 /* linear, llama3, yarn; longrope: max_position / original_context when absent */
+	double factor;                 /* linear, llama3, yarn, proportional; longrope: max_position / original_context
+									  when absent */
 	double low_freq, high_freq;    /* llama3 */
 	double beta_fast, beta_slow;   /* yarn, 32 and 1 when absent */
 	double mscale, mscale_all_dim; /* yarn, 0 = absent */
@@ -83,6 +85,7 @@ typedef struct Rope {
 	bool truncate;                 /* yarn: floor and ceil the correction range (default true) */
 	int original_context;          /* llama3, yarn, longrope: original_max_position_embeddings */
 	int rotary_dim;                /* leading elements of a head that it turns */
+	int n_turned;                  /* proportional: the first pairs of these; the others have frequency 0 */
 	Loc at;
 } Rope;
 
@@ -92,7 +95,7 @@ typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of
 typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
-typedef enum Act { ACT_SILU, ACT_GELU_TANH } Act;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED /* of experts alone: experts_clamped in ops.h */ } Act;
 typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
@@ -103,26 +106,35 @@ typedef struct LayerSpec {
 	int rope;               /* index in Config.ropes; -1: positions turn nothing */
 	int window;             /* tokens a row may look back at, itself included; 0 = all */
 	QkNorm qk_norm;         /* before rope */
+	bool v_norm;            /* each head of v is normalised, without a weight */
+	bool v_is_k;            /* v is what k_proj gives, before k's norm and rope */
+	int kv_back;            /* layers back to the one whose keys and values it reads; 0 = it has its own */
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
 	bool qkv_bias, o_bias;
 	double query_scale;     /* q.k is over its root; 0 = head_dim's */
+	bool sinks;             /* a score a head besides those of positions */
 	HeadGate head_gate;     /* of a module of its own: one number a head */
 	/* of Gated DeltaNet */
 	int n_k_heads, n_v_heads, k_dim, v_dim;
 	int n_taps;             /* rows before its own that its convolution reads */
 	/* norms of the stream: what mixer and MLP read, what they give, or both */
 	bool pre_norm, post_norm;
+	int ple_dim;            /* of its per-layer embedding, which is added last; 0 = there is none */
 	bool norm_one;          /* norms multiply by 1 + w, but for the gated one of Gated DeltaNet */
 	/* MLP, or experts in its place */
 	int ffn_dim;            /* its width, or an expert's */
 	bool mlp_bias;          /* of gate, up and down */
+	int dense_dim;         /* width of an MLP that the layer has besides experts; 0 = there is none */
 	int n_experts, n_active; /* 0 = an MLP; those that a row is given to */
 	int shared_dim;         /* width of the expert that every row is given to as well; 0 = there is none */
 	bool is_dense;          /* an MLP all the same, where the model has experts */
 	bool is_listed_dense; int listed_heads; /* what lists of the config say of the layer; false, 0 = nothing */
+	bool may_be_turned;     /* matrices of all experts in one tensor may be transposed */
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
 	Act act;                /* of gate */
+	double gate_slope;      /* of ACT_CLAMPED */
+	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
 	Router router;
 	int n_groups, top_groups; /* of the router by sigmoids: ops.h */
 	double share_eps, share_scale;
@@ -139,7 +151,15 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	double norm_eps;
 	bool scale_embeddings;  /* by the root of hidden_dim, in their own dtype */
 	int n_dense, dense_dim; /* the first layers have an MLP of that width in place of experts */
+	int n_after;           /* layers after the last, which draft and are not read: lists may go on for them */
 	int n_shared;           /* experts for all rows, as wide as the others: together one; 0 = shared_dim says it */
+	bool has_experts; int expert_dim; /* false: no layer has; their width where ffn_dim is of an MLP next to them */
+	int full_head_dim, full_kv_heads; bool full_v_is_k; /* of layers without a window; 0: as in the others. The heads
+														count where v is k */
+	int n_kv_shared; bool is_double_wide; /* the last layers read keys and values of others; their MLPs are twice as
+											wide */
+	int ple_dim, ple_vocab; /* elements of a per-layer embedding, 0 = there are none; tokens that have some */
+	double logit_cap;       /* logits become cap * tanh(logit / cap); 0 = they stay */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;
 	Dtype dtype;            /* torch_dtype; read for --random-weights alone, where no tensor says it */
@@ -457,6 +477,7 @@ typedef struct Module { /* as the checkpoint holds it: modules.c */
 	const char *name;   /* "lm_head" */
 	int64_t rows, cols;
 	int experts;        /* of whose matrices it is one tensor; 0 = it is one matrix */
+	bool is_turned;     /* which are transposed there */
 	WeightFormat format;
 	StTensor *codes;
 	StTensor *scale;    /* of blocks, or of rows */
@@ -469,13 +490,15 @@ typedef struct Misfit { const StTensor *t; int n_dims; int64_t want[PLAN_MAX_DIM
 typedef struct Constant { int weight; const void *bytes; } Constant; /* index in Graph.weights */
 
 /* A product's weight that is made while it is written: codes and scales of `source`, as [quant] asks, or rows of it as
- * they are (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales (made_weights.c). */
+ * they are, or its columns (requant.c); INT4 as other tools lay it out (int4.c); or random codes and scales
+ * (made_weights.c). */
 typedef struct MadeProduct {
 	WeightFormat format;          /* FORMAT_PLAIN: rows as they are, in `codes` */
 	int64_t rows, cols;
 	int block_n, block_k;         /* of the block scales; 0 = there are none */
 	int codes, scale, row_scale;  /* indices in Graph.weights, -1 = absent */
 	Weight source;                /* BF16, F16, F32 [rows, cols], or INT4; file NULL = --random-weights */
+	int turned;                   /* matrices [cols, rows / turned] of the source; 0 = it has none that is transposed */
 	const int32_t *ids;           /* [rows]: which rows of the source these are; NULL = the first ones */
 	int layout; Weight scales, zeros; bool has_zeros, is_less_one; /* of INT4: int4.h */
 	struct DecodedPiece *pieces; int n_pieces; /* decoded to bf16, of these: decode.h; 0 = it is not */

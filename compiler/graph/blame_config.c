@@ -71,7 +71,7 @@ static void derive(Config *cf, int old_head_dim)
 		s->head_dim = cf->hidden_dim / s->n_heads;
 	if (kv && kv->from)
 		s->n_kv_heads = s->n_heads;
-	for (int i = 0; i < cf->n_ropes; i++)
+	for (int i = cf->full_head_dim != 0; i < cf->n_ropes; i++) /* the first one is then of another head_dim */
 		cf->ropes[i].rotary_dim = (int)((int64_t)cf->ropes[i].rotary_dim * s->head_dim / old_head_dim);
 }
 

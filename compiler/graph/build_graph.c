@@ -69,11 +69,26 @@ static bool is_zero_bias(Compile *c, const StTensor *t, int64_t *at)
 	return *at < 0;
 }
 
+/* Of a layer after the last one, which drafts. */
+static bool is_after_layers(Compile *c, const char *name)
+{
+	const Config *cf = &c->model.config;
+	for (int i = 0; cf->n_after && cf->family->prefixes[i]; i++) {
+		const char *head = arena_printf(&c->scratch, "%s.%s.", cf->family->prefixes[i], cf->family->names[NAME_LAYERS]);
+		const size_t n = strlen(head);
+		if (strncmp(name, head, n) != 0 || name[n] < '0' || name[n] > '9')
+			continue;
+		const long l = strtol(name + n, NULL, 10);
+		return l >= cf->n_layers && l < cf->n_layers + cf->n_after;
+	}
+	return false;
+}
+
 static void check_all_used(Compile *c)
 {
-	const StTensor *first = NULL, *zero = NULL; /* ignored; a bias of zeros */
+	const StTensor *first = NULL, *zero = NULL, *after = NULL; /* ignored; a bias of zeros; of a drafting head */
 	Loc first_at = {0};
-	int n_ignored = 0, n_zero = 0;
+	int n_ignored = 0, n_zero = 0, n_after = 0;
 	const char *head = arena_printf(&c->scratch, "%s.weight", c->model.config.family->names[NAME_HEAD]);
 	for (int i = 0; i < c->model.tensors.n; i++) {
 		const StTensor *t = &c->model.tensors.at[i];
@@ -89,6 +104,10 @@ static void check_all_used(Compile *c)
 			continue;
 		}
 		int64_t not_zero;
+		if (is_after_layers(c, t->name)) {
+			after = n_after++ ? after : t;
+			continue;
+		}
 		if (c->model.config.tie_embeddings && strcmp(t->name, head) == 0)
 			check_tied_head(c, t, at);
 		else if (is_zero_bias(c, t, &not_zero))
@@ -106,6 +125,9 @@ static void check_all_used(Compile *c)
 		note_at(&c->diags, A0613, loc_of(c, zero), "%s%s zero everywhere: %s has no such bias, and adds none",
 			zero->name, n_zero > 1 ? arena_printf(&c->scratch, " and %d more biases are", n_zero - 1) : " is",
 			c->graph.family);
+	if (n_after)
+		note_at(&c->diags, A0605, loc_of(c, after), "%s%s not read: drafting heads after the last layer", after->name,
+			n_after > 1 ? arena_printf(&c->scratch, " and %d more are", n_after - 1) : " is");
 	if (n_ignored > 1)
 		note_at(&c->diags, A0605, first_at, "weights.ignore: %s and %d more are not read", first->name, n_ignored - 1);
 	else if (n_ignored)

@@ -28,8 +28,9 @@ typedef struct Product {
 	Piece *pieces;     /* in order; the caller's, NULL after g_products_of */
 	int64_t cols;
 	int64_t experts;   /* not 0: the rows are those of that many matrices, and the tensor has three dims */
-	bool is_fused;     /* the one module is a tensor of that very name and three dims, its scales one of that name and
-						  "_scale_inv" */
+	bool is_fused;     /* a module is a tensor of that very name and three dims, its scales one of that name and
+						  "_scale_inv"; in MXFP4 codes of that name and "_blocks", scales "_scales" */
+	bool is_turned;    /* of is_fused: matrices of numbers are stored transposed */
 	/* filled by products.c */
 	int64_t rows;
 	bool is_right;     /* else its tensors are only there so that the graph can go on */
@@ -44,6 +45,8 @@ typedef struct DecoderEnds { int table, x, norm; Product head; } DecoderEnds; /*
 void g_speculate(Compile *c, int verify_rows);
 void g_begin(Compile *c, const char *prefix, StepTensors *s, DecoderEnds *ends);
 void g_head(Compile *c, const char *prefix, const Attrs *attrs, StepTensors *s, DecoderEnds *ends);
+/* Logits f32 [rows, those of the head] as they are drawn from: capped, where the model caps them. */
+int g_logits(Compile *c, int layer, int phases, const Product *head, int x, const char *name, int64_t rows);
 void g_acquire(Compile *c, const StepTensors *s);
 
 /* Weights (builder.c). One that is missing or has another shape: an error naming both sides, and a usable index all the

@@ -65,6 +65,9 @@ static Weight weight_of(Compile *c, StTensor *t, Dtype dtype)
 
 bool decode_see(Compile *c, const Module *s, int64_t first, int64_t n, DecodedPiece *piece)
 {
+	if (s->is_turned && s->format == FORMAT_PLAIN)
+		return fail_at(&c->diags, A0304, loc_of(c, s->codes), "tensor %s: [quant] asks for bf16, which is not "
+			"implemented for %s that is transposed", s->codes->name, s->codes->dtype_text);
 	*piece = (DecodedPiece){.format = s->format, .first = first, .n = n, .rows = s->rows, .cols = s->cols,
 		.block_n = s->block_n, .block_k = s->block_k, .second = 1,
 		.codes = weight_of(c, s->codes, s->format == FORMAT_PLAIN ? s->codes->dtype : format_info[s->format].codes)};

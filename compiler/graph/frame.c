@@ -60,17 +60,29 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->slot_version = state(c, "slot_version", DT_i32, g->slots, 0);
 }
 
+int g_logits(Compile *c, int layer, int phases, const Product *head, int x, const char *name, int64_t rows)
+{
+	const Attrs attrs = {.cap = (float)c->model.config.logit_cap};
+	const int64_t shape[] = {rows, head->rows};
+	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, name, 2, shape), made = logits;
+	if (attrs.cap > 0)
+		made = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.uncapped", name), 2, shape);
+	g_linear(c, layer, phases, head, x, -1, made);
+	if (attrs.cap > 0)
+		g_op(c, OP_soft_cap, layer, phases, &attrs, (int[]){made, logits});
+	return logits;
+}
+
 static void add_sampling(Compile *c, StepTensors *s, const DecoderEnds *ends, const Attrs *attrs)
 {
 	Graph *g = &c->graph;
 	int end = g->n_layers, both = PHASE_PREFILL | PHASE_DECODE;
-	int64_t outs_hidden[] = {DIM_OUTS, g->hidden_dim}, outs_vocab[] = {DIM_OUTS, g->vocab};
+	int64_t outs_hidden[] = {DIM_OUTS, g->hidden_dim};
 	int last = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.hidden", 2, outs_hidden);
 	int normed = g_tensor(c, ROLE_ACTIVATION, DT_bf16, "out.norm", 2, outs_hidden);
-	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, "logits", 2, outs_vocab);
 	g_op(c, OP_gather, end, both, NULL, (int[]){ends->x, s->out_row, last});
 	g_op(c, OP_rmsnorm, end, both, attrs, (int[]){last, ends->norm, normed});
-	g_linear(c, end, both, &ends->head, normed, -1, logits);
+	int logits = g_logits(c, end, both, &ends->head, normed, "logits", DIM_OUTS);
 
 	s->stop_tokens = g_constant(c, "atlas.stop_tokens", DT_i32, g->n_stop_tokens, g->stop_tokens);
 	s->ring = host(c, ROLE_OUTPUT, DT_i32, "ring", g->slots, PLAN_RING_ENTRIES * PLAN_RING_WORDS);

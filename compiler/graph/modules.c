@@ -12,7 +12,8 @@
  *   MXFP4    M.weight_packed or M.weight U8 [N,K/2], M.weight_scale U8 or F8_E8M0 [N,K/32], exponents
  *   INT4     M.qweight I32, or M.weight_packed I32, with scales and zeros of groups: int4.c
  *
- * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv.
+ * The matrices of all experts may also be one tensor M [E,N,K], plain or FP8 by block with M_scale_inv; transposed
+ * (is_turned) M [E,K,N]; or MXFP4 in M_blocks U8 [E,N,K/32,16] and M_scales U8 [E,N,K/32].
  *
  * Where a tensor of these is missing, the others of the module, and what the files say of it, show which one it is.
  *
@@ -302,9 +303,12 @@ void module_give_up(Compile *c, Module *s)
 		if (t)
 			t->used_by++;
 	}
-	StTensor *of_experts = g_find_tensor(c, arena_printf(&c->scratch, "%s_scale_inv", s->name));
-	if (of_experts)
-		of_experts->used_by++;
+	static const char *const of_experts[] = {"_scale_inv", "_blocks", "_scales"};
+	for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++) {
+		StTensor *t = g_find_tensor(c, arena_printf(&c->scratch, "%s%s", s->name, of_experts[i]));
+		if (t)
+			t->used_by++;
+	}
 	if (s->codes)
 		s->codes->used_by++;
 	s->format = FORMAT_PLAIN;
@@ -317,7 +321,8 @@ static bool check_plain(Compile *c, const Module *s)
 	if (!t && c->cmd.random_weights)
 		return true;
 	const int64_t shape[] = {s->rows, s->cols};
-	const int64_t experts[] = {s->experts, s->experts ? s->rows / s->experts : 0, s->cols};
+	const int64_t each = s->experts ? s->rows / s->experts : 0;
+	const int64_t experts[] = {s->experts, s->is_turned ? s->cols : each, s->is_turned ? each : s->cols};
 	const int64_t *want = s->experts ? experts : shape;
 	const int n_dims = s->experts ? 3 : 2;
 	if (!t)
@@ -333,9 +338,38 @@ static bool check_plain(Compile *c, const Module *s)
 	return is_right;
 }
 
+/* MXFP4 in tensors of names of their own. */
+static bool see_blocks(Compile *c, Module *s, StTensor *blocks, StTensor *scales)
+{
+	s->format = FORMAT_MXFP4;
+	s->block_n = 1;
+	s->block_k = MXFP4_GROUP;
+	s->codes = blocks;
+	s->scale = scales;
+	if (!blocks || !scales)
+		return fail_at(&c->diags, A0601, loc_of(c, blocks ? blocks : scales), "tensor %s%s is missing: %s is there",
+			s->name, blocks ? "_scales" : "_blocks", blocks ? blocks->name : scales->name);
+	if (s->cols % MXFP4_GROUP)
+		return fail_at(&c->diags, A0602, loc_of(c, blocks), "tensor %s: rows of %lld elements are not a whole number "
+			"of groups of %d, the size in %s", blocks->name, (long long)s->cols, MXFP4_GROUP,
+			format_info[s->format].name);
+	const int64_t want[] = {s->experts, s->rows / s->experts, s->cols / MXFP4_GROUP, MXFP4_GROUP / 2};
+	bool is_right = (g_has_type(blocks, "U8") || fail_type(c, blocks, s, "U8"));
+	is_right &= g_has_type(scales, "U8") || g_has_type(scales, "F8_E8M0") || fail_type(c, scales, s, "U8 or F8_E8M0");
+	if (blocks->n_dims != 4 || memcmp(blocks->shape, want, sizeof want) != 0)
+		is_right = g_misfit(c, blocks, 4, want);
+	if (scales->n_dims != 3 || memcmp(scales->shape, want, 3 * sizeof *want) != 0)
+		is_right = g_misfit(c, scales, 3, want);
+	return is_right;
+}
+
 /* Of a module that is one tensor of the matrices of all experts. */
 static bool see_fused(Compile *c, Module *s)
 {
+	StTensor *blocks = g_find_tensor(c, arena_printf(&c->scratch, "%s_blocks", s->name));
+	StTensor *of_blocks = g_find_tensor(c, arena_printf(&c->scratch, "%s_scales", s->name));
+	if (s->is_turned && (blocks || of_blocks))
+		return see_blocks(c, s, blocks, of_blocks);
 	s->codes = g_find_tensor(c, s->name);
 	if (!g_has_type(s->codes, "F8_E4M3"))
 		return check_plain(c, s);

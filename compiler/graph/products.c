@@ -133,6 +133,21 @@ static bool see_made(Compile *c, const Product *m, Module *s)
 	return make_here(c, m, s, asks ? rule->format : listed->format, listed, at);
 }
 
+/* The product is made of the columns of a tensor, those of each expert's matrix. */
+static bool turn_here(Compile *c, const Product *m, Module *s)
+{
+	const CommandLine *cmd = &c->cmd;
+	if (!cmd->embed_weights && !cmd->text)
+		return fail_at(&c->diags, A0304, loc_of(c, s->codes), "tensor %s is transposed: --weights ref uses the "
+			"checkpoint's files as they are", s->codes->name);
+	s->codes->used_by++;
+	s->made = c->made.n;
+	*vec_push(&c->arena, &c->made) = (MadeProduct){.format = FORMAT_PLAIN, .rows = m->rows, .cols = m->cols,
+		.codes = -1, .scale = -1, .row_scale = -1, .turned = s->experts,
+		.source = g_stored(c, s->codes, s->codes->dtype)};
+	return true;
+}
+
 static bool is_plain_bf16(const Module *s) { return s->format == FORMAT_PLAIN && g_has_type(s->codes, "BF16"); }
 
 /* Decodes the product to bf16 where [quant] asks for it, all its pieces or none. Those that are in bf16 are so already.
@@ -358,10 +373,12 @@ static void see_product(Compile *c, Product *p)
 	for (int i = 0; i < p->n_pieces; i++) {
 		Piece *piece = &p->pieces[i];
 		p->rows += piece->n;
+		if (i > 1 && s && strcmp(s->name, piece->module) != 0) /* of two that alternate */
+			s = p->pieces[i - 2].stored;
 		if (!s || strcmp(s->name, piece->module) != 0) {
 			s = arena_alloc(&c->scratch, sizeof *s);
 			*s = (Module){.name = piece->module, .rows = piece->of, .cols = p->cols,
-				.experts = p->is_fused ? (int)p->experts : 0, .made = -1};
+				.experts = p->is_fused ? (int)p->experts : 0, .is_turned = p->is_turned, .made = -1};
 			bool is_right = module_see(c, s, p->is_fused);
 			if (is_right) {
 				Module *m = vec_push(&c->arena, &c->modules);
@@ -380,6 +397,8 @@ static void see_product(Compile *c, Product *p)
 	for (int i = 0; i < p->n_pieces && p->is_right; i++)
 		p->is_right = check_piece(c, p, i);
 	p->is_right = p->is_right && see_made(c, p, first);
+	if (p->is_right && first->is_turned && first->codes && first->format == FORMAT_PLAIN)
+		p->is_right = turn_here(c, p, first);
 	for (int i = 0; i < p->n_pieces && !p->is_right; i++)
 		module_give_up(c, p->pieces[i].stored);
 }

@@ -13,6 +13,8 @@
  *
  * Where [quant] asks for bf16 it is the other way round: decode.c.
  *
+ * Matrices of numbers that a checkpoint has transposed are turned, one at a time.
+ *
  * Of a head that drafts some ids alone, the rows of these are taken; if in no format, as they are.
  *
  * A code is the one nearest to x / scale, ties to even, the quotient rounded once to f32. So equal files give equal
@@ -25,7 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BAND_ROWS = 128 };
+enum { BAND_ROWS = 128, STRIPE = 64 };
 
 struct Requant {
 	Arena arena;                 /* of the buffers below */
@@ -80,6 +82,40 @@ static bool copy_rows(const MadeProduct *p, int64_t at, uint8_t *to, size_t n, c
 		const size_t part = (int64_t)n < left ? n : (size_t)left;
 		if (!source->read(source->ctx, &p->source, source_at(p, at / row_bytes) + skip, to, part))
 			return false;
+		to += part;
+		at += (int64_t)part;
+		n -= part;
+	}
+	return true;
+}
+
+/* A matrix [cols, rows] of elements of that size as [rows, cols]. */
+static void turn(const uint8_t *from, uint8_t *to, int64_t rows, int64_t cols, int64_t size)
+{
+	for (int64_t first = 0; first < cols; first += STRIPE)
+		for (int64_t n = 0; n < rows; n++)
+			for (int64_t k = first; k < first + STRIPE && k < cols; k++)
+				memcpy(to + (n * cols + k) * size, from + (k * rows + n) * size, (size_t)size);
+}
+
+/* Bytes [at, at + n) of a product whose rows are columns of the source; one matrix is there at a time, in r->codes. */
+static bool copy_turned(Requant *r, const MadeProduct *p, int64_t at, uint8_t *to, size_t n, const SourceReader *source)
+{
+	const int64_t rows = p->rows / p->turned, size = dtype_bytes(p->source.dtype), bytes = rows * p->cols * size;
+	while (n) {
+		const int64_t matrix = at / bytes, skip = at % bytes;
+		const size_t part = (int64_t)n < bytes - skip ? n : (size_t)(bytes - skip);
+		if (r->product != p || r->band != matrix) {
+			requant_release(r);
+			r->raw = arena_alloc(&r->arena, (size_t)bytes);
+			r->codes = arena_alloc(&r->arena, (size_t)bytes);
+			if (!source->read(source->ctx, &p->source, matrix * bytes, r->raw, (size_t)bytes))
+				return false;
+			turn(r->raw, r->codes, rows, p->cols, size);
+			r->product = p;
+			r->band = matrix;
+		}
+		memcpy(to, r->codes + skip, part);
 		to += part;
 		at += (int64_t)part;
 		n -= part;
@@ -230,6 +266,8 @@ bool requant_bytes(Compile *c, Requant *r, const MadeProduct *p, int w, int64_t 
 	const int64_t per_row = p->block_n && w == p->scale ? div_up(p->cols, p->block_k) : is_codes ? p->cols : 1;
 	const int64_t rows_of_scale = p->block_n && w == p->scale ? p->block_n : 1;
 	const int64_t band_bytes = dtype_span(made->dtype, div_up(band_rows(p), rows_of_scale) * per_row);
+	if (p->turned)
+		return copy_turned(r, p, at, dst, n, source);
 	if (p->format == FORMAT_PLAIN)
 		return copy_rows(p, at, dst, n, source);
 	if (r->product != p && !begin(c, r, p, source))

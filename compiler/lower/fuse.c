@@ -41,10 +41,8 @@ static bool joins_scales(Fuser *f, const GraphOp *a, const GraphOp *b)
 static int joined_weight(Fuser *f, int first, int n, const char *name)
 {
 	const Tensor *w = weight_tensor(f, member(f, first), name);
-	if (!w)
-		return -1;
-	if (n == 1)
-		return lower_tensor(f, operand(member(f, first), name));
+	if (!w || n == 1)
+		return w ? lower_tensor(f, operand(member(f, first), name)) : -1;
 	LTensor l = {.name = w->name, .dtype = w->dtype, .role = ROLE_WEIGHT, .n_dims = w->n_dims,
 		.tensor = -1, .weight = w->weight};
 	l.shape[1] = w->n_dims > 1 ? w->shape[1] : 0;
@@ -520,6 +518,8 @@ static bool attention_step(Fuser *f, int i)
 	const bool is_verify = f->low->kind == VERIFY;
 	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
+	if (operand(look, "sinks") >= 0)
+		return fail_note(f, "the launch that does both has no sinks");
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
 		f->at[GATE] = -1;
 		gate = NULL;
@@ -773,18 +773,23 @@ static bool is_of_one_group(const Fuser *f, const int *products, int n, const in
 	return true;
 }
 
-/* Is there a fusion that reads tensor t, and all that it reads of the products, as columns? */
+/* Do all ops that read tensor t, and what else they read of the products, read columns? Where v is k, one does not. */
 static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int t)
 {
+	bool any = false, all = true;
 	for (int i = 0; i < f->n_ops; i++)
-		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++)
-			if (op_at(f, i)->operands[k] == t && op_table[op_at(f, i)->kind].operands[k].role != OPERAND_OUT &&
-				(op_at(f, i)->kind != OP_sigmoid_gate || is_gate_of_elements(f, op_at(f, i))))
-				for (size_t r = 0; r < sizeof fusions / sizeof fusions[0]; r++)
-					if (fusions[r].reads_columns && find_fusion(f, &fusions[r], i) &&
-						is_of_one_group(f, products, n, group))
-						return true;
-	return false;
+		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++) {
+			const GraphOp *op = op_at(f, i);
+			bool is_read = false;
+			if (op->operands[k] != t || op_table[op->kind].operands[k].role == OPERAND_OUT)
+				continue;
+			for (size_t r = 0; r < sizeof fusions / sizeof fusions[0] && !is_read; r++)
+				is_read = (op->kind != OP_sigmoid_gate || is_gate_of_elements(f, op)) && fusions[r].reads_columns &&
+					find_fusion(f, &fusions[r], i) && is_of_one_group(f, products, n, group);
+			any = true;
+			all &= is_read;
+		}
+	return any && all;
 }
 
 static bool are_columns_read(Fuser *f, const int *group)

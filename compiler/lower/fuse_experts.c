@@ -98,6 +98,14 @@ static int layer_tensor(Fuser *f, const GraphOp *of, const char *name, Dtype dty
 	return f->low->tensors.n - 1;
 }
 
+/* An LTensor, as the operand of that name if the op has one. */
+static void put(LOp *op, const char *name, int tensor)
+{
+	const int i = op_operand(op->kind, name);
+	if (i >= 0)
+		op->operands[i] = tensor;
+}
+
 static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
 {
 	LOp *op = new_op(f, kind, e->experts);
@@ -106,16 +114,8 @@ static LOp *expert_op(Fuser *f, OpKind kind, const ExpertOps *e)
 		op->attrs.field = e->attrs.field;
 #include "artifacts/attrs.h"
 #undef ATTR
-	bind_tensor(f, op, "step", input_named(f, "step"));
+	put(op, "step", lower_tensor(f, input_named(f, "step")));
 	return op;
-}
-
-/* An LTensor, as the operand of that name if the op has one. */
-static void put(LOp *op, const char *name, int tensor)
-{
-	const int i = op_operand(op->kind, name);
-	if (i >= 0)
-		op->operands[i] = tensor;
 }
 
 static void put_all(LOp *op, const ExpertTensors *t)
@@ -142,13 +142,19 @@ static int gate_and_up(Fuser *f, const ExpertOps *e, const char *part)
 	return f->low->tensors.n - 1;
 }
 
+/* Weights of the experts, of those names that both ops have. */
+static void bind_weights(Fuser *f, LOp *op, const ExpertOps *e, int n, const char *const *names)
+{
+	for (int i = 0; i < n; i++)
+		if (op_operand(op->kind, names[i]) >= 0 && op_operand(e->experts->kind, names[i]) >= 0)
+			bind_tensor(f, op, names[i], operand(e->experts, names[i]));
+}
+
 /* The weights of experts on the way up, or down. */
 static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 {
-	static const char *const same[] = {"gate_up", "gate_up_scale", "gate_up_row_scale"};
-	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
-	if (op->kind == OP_experts_up)
+	bind_weights(f, op, e, 4, (const char *[]){"gate_up", "gate_up_scale", "gate_up_row_scale", "gate_up_bias"});
+	if (op_operand(op->kind, "n") >= 0)
 		bind_tensor(f, op, "n", operand(e->experts, "x"));
 	if (!e->gate)
 		return;
@@ -159,9 +165,7 @@ static void bind_up(Fuser *f, LOp *op, const ExpertOps *e)
 
 static void bind_down(Fuser *f, LOp *op, const ExpertOps *e)
 {
-	static const char *const same[] = {"down", "down_scale", "down_row_scale"};
-	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-		bind_tensor(f, op, same[i], operand(e->experts, same[i]));
+	bind_weights(f, op, e, 4, (const char *[]){"down", "down_scale", "down_row_scale", "down_bias"});
 	if (e->gate)
 		bind_weight(f, op, "shared_down", e->down);
 }
@@ -205,6 +209,7 @@ static void gather(Fuser *f, const ExpertOps *e, ExpertTensors *t, int64_t all)
 static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_codes)
 {
 	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
+	const bool is_clamped = e->experts->kind == OP_experts_clamped;
 	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
 	t->pair = layer_tensor(f, e->experts, "pair", DT_i32, 1, (int64_t[]){pairs});
 	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
@@ -217,12 +222,14 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	const LOp *codes = as_codes ? &f->low->ops.at[f->low->ops.n - 1] : NULL;
 	const int x = codes ? codes->operands[op_operand(OP_gather_codes, "y")] : -1;
 	const int x_scale = codes ? codes->operands[op_operand(OP_gather_codes, "y_scale")] : -1;
-	op = expert_op(f, as_codes ? OP_experts_up_fp8 : OP_experts_up, e);
+	const OpKind up = is_clamped ? OP_experts_up_clamped : op_has_attr(e->experts->kind, "GATE_LIMIT")
+		? OP_experts_up_limited : e->experts->kind == OP_experts_gelu ? OP_experts_up_gelu : OP_experts_up;
+	op = expert_op(f, as_codes ? OP_experts_up_fp8 : up, e);
 	bind_up(f, op, e);
 	put(op, "x", x);
 	put(op, "x_scale", x_scale);
 	put_all(op, t);
-	op = expert_op(f, as_codes ? OP_experts_down_fp8 : OP_experts_down_rows, e);
+	op = expert_op(f, as_codes ? OP_experts_down_fp8 : is_clamped ? OP_experts_down_biased : OP_experts_down_rows, e);
 	bind_down(f, op, e);
 	put_all(op, t);
 	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);

@@ -16,6 +16,9 @@ static LOp *lower_as(Fuser *f, OpKind kind, const GraphOp *op)
 	return l;
 }
 
+/* Elements of a head for which there are kernels of segments. */
+enum { WIDEST_OF_PROMPTS = 256 };
+
 /* Products in bf16 have the templates of linear_rows; what the op makes in f32 are scores. */
 static OpKind kind_alone(const Fuser *f, const GraphOp *op)
 {
@@ -29,7 +32,8 @@ static OpKind kind_alone(const Fuser *f, const GraphOp *op)
 	case OP_quantise_fp4:
 		return OP_quant_rows_fp4;
 	case OP_attention: /* segments are the rows of a prompt, which only a prefill step lists */
-		return f->low->kind == PREFILL && operand(op, "seg") >= 0 ? OP_attention : OP_attention_rows;
+		return f->low->kind == PREFILL && operand(op, "seg") >= 0 && operand(op, "sinks") < 0 &&
+			op->attrs.head_dim <= WIDEST_OF_PROMPTS ? OP_attention : OP_attention_rows;
 	default:
 		return op->kind;
 	}
@@ -38,7 +42,8 @@ static OpKind kind_alone(const Fuser *f, const GraphOp *op)
 void lower_op(Fuser *f, const GraphOp *op, const char *note)
 {
 	const int first = f->low->ops.n;
-	if (op->kind == OP_experts) {
+	if (op->kind == OP_experts || op->kind == OP_experts_limited || op->kind == OP_experts_gelu ||
+		op->kind == OP_experts_clamped) {
 		lower_experts(f, op);
 	} else {
 		const OpKind kind = kind_alone(f, op);

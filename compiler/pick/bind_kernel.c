@@ -65,6 +65,24 @@ static void add_operand(void *ctx, const char *name, int n)
 	}
 }
 
+typedef struct Mention { const KernelTemplate *of; bool is_there; } Mention;
+static void find_tunable(void *ctx, const char *name, int n)
+{
+	Mention *m = ctx;
+	for (int i = 0; i < m->of->n_tunables; i++)
+		m->is_there |= strncmp(m->of->tunables[i].name, name, (size_t)n) == 0 && !m->of->tunables[i].name[n];
+}
+
+/* Does one of a list of expressions name a tunable of the template? */
+static bool names_tunable(const KernelTemplate *t, const char *list)
+{
+	char item[WHY_BYTES], why[WHY_BYTES / 2];
+	Mention m = {t, false};
+	while (!m.is_there && expr_next(&list, item, sizeof item))
+		m.is_there = !expr_names(item, find_tunable, &m, why, sizeof why) || m.is_there; /* cut: it may */
+	return m.is_there;
+}
+
 static bool check_arch(Picker *p, const KernelTemplate *t)
 {
 	ask(p, SERVES_TARGET, 0);
@@ -224,8 +242,12 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, i
 		const bool is_preference = t->requires[i].is_preference;
 		int64_t ok;
 		ask(p, HOLDS, i);
-		if (!eval(p, env, t->requires[i].text, &ok))
+		if (p->held && p->held[i])
+			ok = p->held[i] > 0;
+		else if (!eval(p, env, t->requires[i].text, &ok))
 			return false;
+		else if (p->held && !names_tunable(t, t->requires[i].text))
+			p->held[i] = ok ? 1 : -1;
 		if (ok)
 			continue;
 		if (!is_preference || *not_preferred < 0)
@@ -395,11 +417,26 @@ bool try_candidate(Picker *p, int template_index, int choice, Considered *k, Adm
 	return false;
 }
 
+bool fails_with_any_values(const Considered *k)
+{
+	const KernelTemplate *t = &kernel_table[k->template_index];
+	if (k->failed.kind == SERVES_TARGET || k->failed.kind == TAKES_OPERAND)
+		return true;
+	for (int i = 0; i < t->n_fields; i++)
+		if (names_tunable(t, t->fields[i].shape))
+			return false;
+	for (int i = 0; k->failed.kind == HOLDS && i <= k->failed.index; i++)
+		if (names_tunable(t, t->requires[i].text))
+			return false;
+	return k->failed.kind <= HOLDS;
+}
+
 const char *failure_text(Picker *p, const Considered *k, Arena *a)
 {
 	char why[WHY_BYTES] = "";
 	int not_preferred;
 	Admitted again = {.pick = {.template_index = k->template_index}};
+	p->held = NULL;
 	p->why = why;
 	fit(p, k->values, &not_preferred, &again);
 	p->why = NULL;

@@ -132,11 +132,16 @@ Decision consider_all(Picker *p)
 	for (int t = 0; t < n_kernel_table; t++) {
 		if (kernel_table[t].op != p->op->kind)
 			continue;
-		int from = d.candidates.n;
-		for (int i = 0; i < combinations(&kernel_table[t]); i++)
+		const int from = d.candidates.n, n = combinations(&kernel_table[t]);
+		p->held = ARENA_ARRAY(&p->c->scratch, signed char, kernel_table[t].n_requires);
+		consider(p, &d, t, 0);
+		Considered *first = &d.candidates.at[from];
+		first->is_folded = n > 1 && first->verdict == REJECTED && fails_with_any_values(first);
+		for (int i = 1; i < n && !d.candidates.at[from].is_folded; i++)
 			consider(p, &d, t, i);
 		fold_rejected(p, &d, from);
 	}
+	p->held = NULL;
 	return d;
 }
 
@@ -168,6 +173,14 @@ static bool is_every_template_measured(const Decision *d)
 	return is_measured;
 }
 
+/* Of two costs the less, of equal times the one that the model finds cheaper: a kernel is timed alone, and the model
+ * counts the bytes that it has in flight, which in a graph are there before the launch that it waits for has ended. */
+static bool is_cheaper(const Decision *d, const Admitted *a, const Admitted *b)
+{
+	const double cost = d->candidates.at[a->candidate].cost_us, other = d->candidates.at[b->candidate].cost_us;
+	return cost < other || (cost == other && a->model_us < b->model_us);
+}
+
 /* The cheapest; NULL = none is admitted. Gives all of them their cost, what is pruned too: it says what that costs. */
 static const Admitted *choose(Decision *d)
 {
@@ -184,7 +197,7 @@ static const Admitted *choose(Decision *d)
 			k->verdict = PRUNED;
 		if (!wins || (by_times && !is_measured))
 			continue;
-		if (!best || k->cost_us < d->candidates.at[best->candidate].cost_us)
+		if (!best || is_cheaper(d, a, best))
 			best = a; /* of equal ones the first */
 	}
 	return best;

@@ -82,6 +82,7 @@ typedef struct Picker {
 	VEC(const char *) noted; /* of each kernel that adds in another order than decode: once a phase */
 	const char *order;     /* the order that others are banned for; NULL = any will do */
 	Condition asked;       /* of the candidate at hand */
+	signed char *held;     /* [n_requires] of its template: 1, -1 = true, false whatever its tunables; NULL = ask */
 	char *why;             /* [WHY_BYTES] receives the text of a failure; NULL = it is not needed */
 } Picker;
 
@@ -90,6 +91,7 @@ typedef struct Picker {
 int combinations(const KernelTemplate *t); /* of its tunables' values */
 /* Does p->op have this template with the combination of that number? Fills k, and a where all conditions hold. */
 bool try_candidate(Picker *p, int template_index, int choice, Considered *k, Admitted *a);
+bool fails_with_any_values(const Considered *k); /* of its template's tunables; false: perhaps */
 /* "K % 8 == 0 is false: K = 100": of what failed, or of the preference that is false. */
 const char *failure_text(Picker *p, const Considered *k, Arena *a);
 Loc failure_place(const Considered *k); /* of what failed, in the template or a fragment that it includes */

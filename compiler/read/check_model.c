@@ -112,11 +112,13 @@ static void print_rope(FILE *f, int i, const Rope *r)
 {
 	static const char *const kinds[] = {
 		[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
-		[ROPE_LONGROPE] = "longrope",
+		[ROPE_LONGROPE] = "longrope", [ROPE_PROPORTIONAL] = "proportional",
 	};
 	fprintf(f, "rope       %s  theta %.17g  table %d  rotary_dim %d", kinds[r->kind], r->theta, i, r->rotary_dim);
 	if (r->kind != ROPE_DEFAULT)
 		fprintf(f, "  factor %.17g", r->factor);
+	if (r->kind == ROPE_PROPORTIONAL)
+		fprintf(f, "  pairs %d", r->n_turned);
 	if (r->kind == ROPE_LLAMA3)
 		fprintf(f, "  low_freq %.17g  high_freq %.17g  original_context %d", r->low_freq, r->high_freq,
 			r->original_context);
@@ -157,8 +159,14 @@ static void print_layers(const Config *cf, FILE *f)
 		if (s->n_experts && s->router == ROUTER_SIGMOID)
 			fprintf(f, "  by sigmoid  groups %d of %d  share_eps %g  share_scale %g", s->top_groups, s->n_groups,
 				s->share_eps, s->share_scale);
+		if (s->gate_limit > 0 || s->shared_limit > 0)
+			fprintf(f, "  limits %g and %g", s->gate_limit, s->shared_limit);
 		if (s->query_scale > 0 || s->head_gate)
 			fprintf(f, "  query_scale %g  head_gate %d", s->query_scale, s->head_gate);
+		if (s->v_norm || s->v_is_k || s->kv_back)
+			fprintf(f, "  v%s%s  kv %d back", s->v_norm ? " normed" : "", s->v_is_k ? " is k" : "", s->kv_back);
+		if (s->dense_dim || s->ple_dim)
+			fprintf(f, "  dense_dim %d  ple_dim %d", s->dense_dim, s->ple_dim);
 		fprintf(f, "  kv %s%s\n", dtype_name(s->kv), s->rotate ? " rotated" : "");
 	}
 }

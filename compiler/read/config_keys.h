@@ -27,6 +27,7 @@ typedef struct SpareKey { const char *name; int pass; } SpareKey; /* one that is
 typedef enum KeyRule {
 	KEY_INT, KEY_REAL, KEY_BOOL, /* into a field of Config */
 	KEY_ID,      /* a token id; `absent` is used where no file names any */
+	KEY_ALIAS,   /* another name of the key `word`, which a file may have in its place */
 	KEY_CODE,    /* read by a function of its own: read_config.c, read_rope.c, read_layer_kinds.c */
 	KEY_MUST,    /* what the family always does: any other value is an error */
 	KEY_IGNORED, /* its class does not read it: a note where the value is not of `pass` */
@@ -37,11 +38,13 @@ enum { SHARED = 1 /* may be next to text_config */, NEEDED = 2 /* has no default
 
 /* Which function reads a KEY_CODE that a family may call as it likes. */
 typedef enum KeyReader { READER_NONE, READER_WINDOW, READER_HAS_WINDOW, READER_FIRST_WINDOW, READER_LAYER_TYPES,
-	READER_INTERVAL, READER_EXPERTS, READER_EXPERTS_CHECK /* says the same */,
-	READER_EXPERTS_OTHER /* and may be there in its place */, READER_TAPS, READER_STATE_DTYPE,
+	READER_INTERVAL, READER_EXPERTS, READER_EXPERTS_CHECK /* says the same */, READER_TAPS, READER_STATE_DTYPE,
 	READER_DRAFT_LAYERS, READER_TIE, READER_THETA, READER_OWN_THETA, READER_FULL_INTERVAL, READER_ROPE_LAYERS,
 	READER_MLP_TYPES, READER_LAYER_HEADS, READER_CODE,
-	READER_ROPE_INTERVAL } KeyReader;
+	READER_ROPE_INTERVAL,
+	/* lists and tables of layers: read_layer_lists.c */
+	READER_SPARSE_LAYERS, READER_WINDOW_HEADS, READER_WINDOW_TABLE, READER_LAYER_TABLES, READER_ROTARY_PARTS,
+	READER_GATE_LIMITS, READER_SHARED_LIMITS } KeyReader;
 
 typedef struct ConfigKey {
 	const char *name;
@@ -52,7 +55,7 @@ typedef struct ConfigKey {
 	double lo, hi;      /* inclusive; of KEY_REAL lo < x */
 	double absent;      /* the class's default; of KEY_INT 0 = derived from other keys */
 	int pass;           /* of KEY_MUST and KEY_IGNORED */
-	const char *word;   /* of KEY_MUST: the words that pass besides, "swish or silu"; NULL = none */
+	const char *word;   /* of KEY_MUST: the words that pass besides, "swish or silu"; NULL = none. Of KEY_ALIAS */
 } ConfigKey;
 
 /* What the file said, or the class's default where it says nothing; in the order of the family's list. */
@@ -68,6 +71,10 @@ typedef struct ConfigValue {
  * messages, which never present a default as if a file had it. The key is one that the family reads. */
 const char *config_said(Arena *a, const Config *cf, const char *key);
 Loc config_place(const Config *cf, const char *key);
+
+/* The family, each of whose keys has the name that this table calls it by: an alias where that alone is there. Records
+ * A0205 where both are and say different things. */
+const Family *family_as_written(Compile *c, const Family *family, const struct Value *text);
 
 const ConfigKey *find_config_key(const Family *family, const char *name);
 const ConfigKey *key_of_reader(const Family *family, KeyReader reader); /* NULL = it has none */

@@ -13,23 +13,31 @@
 #define TENSOR_ROLES(ROLE) \
 	ROLE(EMBEDDING, "embedding", "embed_tokens") ROLE(FINAL_NORM, "norm", "norm") ROLE(HEAD, "head", "lm_head") \
 	ROLE(LAYERS, "layers", "layers") \
+	ROLE(PLE_TABLE, "ple_table", NULL) ROLE(PLE_PROJECTION, "ple_projection", NULL) \
+	ROLE(PLE_PROJECTION_NORM, "ple_projection_norm", NULL) \
 	ROLE(MIXER_NORM, "mixer_norm", "input_layernorm") ROLE(MIXER_POST_NORM, "mixer_post_norm", NULL) \
 	ROLE(MLP_NORM, "mlp_norm", "post_attention_layernorm") ROLE(MLP_POST_NORM, "mlp_post_norm", NULL) \
 	ROLE(ATTENTION, "attention", "self_attn") \
 	ROLE(QKV, "qkv", NULL) ROLE(GATE_UP, "gate_up", NULL) /* rows of one module, in place of the three, of the two */ \
 	ROLE(Q, "q", "self_attn.q_proj") ROLE(K, "k", "self_attn.k_proj") ROLE(V, "v", "self_attn.v_proj") \
 	ROLE(O, "o", "self_attn.o_proj") ROLE(HEAD_GATE, "head_gate", NULL) ROLE(Q_NORM, "q_norm", "self_attn.q_norm") \
-	ROLE(K_NORM, "k_norm", "self_attn.k_norm") \
+	ROLE(K_NORM, "k_norm", "self_attn.k_norm") ROLE(SINKS, "sinks", "self_attn.sinks") /* the tensor */ \
+	ROLE(LAYER_SCALE, "layer_scale", NULL) /* the tensor: what the layer's output is multiplied by */ \
 	ROLE(GATE, "gate", "mlp.gate_proj") ROLE(UP, "up", "mlp.up_proj") ROLE(DOWN, "down", "mlp.down_proj") \
 	ROLE(ROUTER, "router", "mlp.gate") ROLE(ROUTER_BIAS, "router_bias", NULL) /* the tensor */ \
+	ROLE(ROUTER_SCALE, "router_scale", NULL) ROLE(SHARE_SCALE, "share_scale", NULL) /* tensors */ \
 	ROLE(EXPERTS, "experts", "mlp.experts") \
+	ROLE(EXPERTS_NORM, "experts_norm", NULL) ROLE(EXPERTS_POST_NORM, "experts_post_norm", NULL) \
+	ROLE(DENSE_POST_NORM, "dense_post_norm", NULL) /* of the MLP next to experts */ \
 	ROLE(EXPERT_GATE, "expert_gate", "gate_proj") ROLE(EXPERT_UP, "expert_up", "up_proj") \
 	ROLE(EXPERT_DOWN, "expert_down", "down_proj") ROLE(EXPERTS_GATE_UP, "experts_gate_up", "gate_up_proj") \
 	ROLE(EXPERTS_DOWN, "experts_down", "down_proj") \
+	ROLE(EXPERTS_GATE, "experts_gate", NULL) ROLE(EXPERTS_UP, "experts_up", NULL) /* in place of the one of both */ \
 	ROLE(SHARED_GATE, "shared_gate", "mlp.shared_expert.gate_proj") \
 	ROLE(SHARED_UP, "shared_up", "mlp.shared_expert.up_proj") \
 	ROLE(SHARED_DOWN, "shared_down", "mlp.shared_expert.down_proj") \
 	ROLE(SHARED_SHARE, "shared_share", "mlp.shared_expert_gate") \
+	ROLE(PLE_GATE, "ple_gate", NULL) ROLE(PLE_OUT, "ple_out", NULL) ROLE(PLE_NORM, "ple_norm", NULL) \
 	ROLE(DELTA_QKV, "delta_qkv", "linear_attn.in_proj_qkv") ROLE(DELTA_Z, "delta_z", "linear_attn.in_proj_z") \
 	ROLE(DELTA_B, "delta_b", "linear_attn.in_proj_b") ROLE(DELTA_A, "delta_a", "linear_attn.in_proj_a") \
 	ROLE(DELTA_QKVZ, "delta_qkvz", NULL) ROLE(DELTA_BA, "delta_ba", NULL) /* rows by key head, in place of the four */ \
@@ -62,6 +70,7 @@ typedef struct Family {
 	LayerWord words[MAX_WORDS]; int n_words;
 	double rotary_part;           /* of a head that rope turns where config.json does not say; 0 = always all of it */
 	bool scale_embeddings;        /* Config's */
+	bool is_last_full;            /* the last layer has no window, whatever config.json says */
 	bool has_mrope;               /* rope parameters of images may be there */
 	const char *prefixes[MAX_PREFIXES + 1]; /* of tensor names, "model": the first whose embedding is there */
 	const char *draft_prefix;     /* of its drafting head; NULL = it has none */
@@ -87,6 +96,8 @@ const char *families_text(Arena *a, const Families *families, bool is(const Fami
 
 /* Config.layers, of Config.each; what differs by layer (mixer, window, kv, rotate) stays where it is. */
 void lay_layers(Compile *c);
+/* Of a layer that shares keys and values: how far back those are, 0 = there are none. */
+int layers_back(const Config *cf, int l);
 /* What layer l of the graph is; those after the last are the drafting head's. */
 LayerSpec layer_spec(const Config *cf, int l);
 

@@ -147,7 +147,8 @@ static void check_own_key(Reading *r, const ConfigKey *k, const Value *v, NameLi
 	if (k->rule != KEY_MUST || (v->kind != VALUE_NULL && value_passes(v, k->pass)) || is_word_of(v, k->word) ||
 			(v->kind == VALUE_NULL && (k->flags & MAY_BE_NULL)))
 		return;
-	const char *expected = k->word ? words_text(a, k->word) : k->pass & IS_TRUE ? "true" :
+	const char *expected = k->word ? words_text(a, k->word) : k->pass & IS_FULL ? "\"full_attention\" alone" :
+		k->pass & IS_TRUE ? "true" :
 		k->pass & IS_FALSE ? "false" : k->pass & IS_ONE ? "1" : "[]";
 	fail_at(r->d, A0206, v->at, "%s = %s: expected %s, as %s has it", k->name, value_text(a, v), expected,
 		r->family->name);
@@ -301,6 +302,8 @@ static void read_kind(Reading *r)
 				known_model_types(r->d->arena, &r->c->families, r->cf->model_type));
 	}
 	read_architecture(r);
+	if (r->family)
+		r->family = r->cf->family = family_as_written(r->c, r->family, r->text);
 	if (code && r->family && key_of_reader(r->family, READER_CODE))
 		note_at(r->d, A0213, code->at, "auto_map names Python code of the checkpoint: it is never run, the class of %s "
 			"in transformers is followed", r->family->name);
@@ -323,7 +326,7 @@ static void take_default(Reading *r, const ConfigKey *k, const Value *null, void
 		*(double *)to = k->absent;
 	else
 		*(bool *)to = k->absent != 0;
-	if (k->rule != KEY_INT || (!null && k->absent != 0))
+	if (k->rule == KEY_BOOL || (k->rule == KEY_REAL && k->absent > 0) || (!null && k->absent != 0))
 		config_note(r, k->name, null, k->rule == KEY_BOOL ? (k->absent != 0 ? "true" : "false")
 			: k->rule == KEY_REAL ? arena_printf(a, "%g", k->absent) : number_text(a, k->absent));
 }
@@ -399,7 +402,7 @@ static void derive_heads(Reading *r)
 static void read_fields(Reading *r)
 {
 	r->cf->each = r->family->layer;
-	r->cf->has_qk_norm = true;
+	r->cf->has_qk_norm = r->cf->has_experts = true;
 	r->cf->scale_embeddings = r->family->scale_embeddings;
 	for (const ConfigKey *k = r->family->keys; k->name; k++)
 		if (k->rule == KEY_INT || k->rule == KEY_REAL || k->rule == KEY_BOOL)
@@ -508,7 +511,8 @@ static void read_tokens(Reading *r, const Value *generation)
 	default_token(r, "eos_token_id", r->cf->n_eos == 0);
 }
 
-/* What the checkpoint's tensors would be of. Older writers call the key torch_dtype. */
+/* What the checkpoint's tensors would be of. Older writers call the key torch_dtype; files of quant_method mxfp4 may
+ * have neither, and bf16. */
 static void read_dtype(Reading *r, const char *path)
 {
 	static const struct { const char *name; Dtype dtype; } known[] = {
@@ -517,6 +521,10 @@ static void read_dtype(Reading *r, const char *path)
 	const char *text;
 	if (!v)
 		v = config_lookup(r, "torch_dtype");
+	if (!v && r->c->model.quant.name && strcmp(r->c->model.quant.name, "mxfp4") == 0) {
+		r->cf->dtype = DT_bf16;
+		return;
+	}
 	if (!v) {
 		fail_at(r->d, A0202, (Loc){path, 0, 0}, "torch_dtype is missing: --random-weights needs it");
 		return;

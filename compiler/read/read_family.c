@@ -64,6 +64,14 @@ static const Meaning meanings[] = {
 		.hi = 4096}},
 	{"n_kv_heads", {.rule = KEY_INT, .flags = DERIVED, .to = FIELD(each.n_kv_heads), .lo = 1, .hi = MAX_HEADS}},
 	SIZE("ffn_dim", each.ffn_dim, MAX_DIM), SIZE("shared_dim", each.shared_dim, MAX_DIM),
+	{"expert_dim", {.rule = KEY_INT, .flags = NEEDED, .to = FIELD(expert_dim), .lo = 1, .hi = MAX_DIM}},
+	{"full_head_dim", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(full_head_dim), .lo = 2, .hi = 4096}},
+	{"full_kv_heads", {.rule = KEY_INT, .flags = DERIVED, .to = FIELD(full_kv_heads), .lo = 1, .hi = MAX_HEADS}},
+	SWITCH("full_v_is_k", full_v_is_k), SWITCH("has_experts", has_experts), SWITCH("double_wide", is_double_wide),
+	{"n_kv_shared", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_kv_shared), .lo = 0, .hi = PLAN_MAX_LAYERS}},
+	{"ple_dim", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(ple_dim), .lo = 0, .hi = MAX_DIM}},
+	{"ple_vocab", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(ple_vocab), .lo = 1, .hi = MAX_VOCAB}},
+	{"logit_cap", {.rule = KEY_REAL, .flags = DERIVED, .to = FIELD(logit_cap), .lo = 0, .hi = 1e6}},
 	SIZE("n_active", each.n_active, MAX_EXPERTS), SIZE("n_k_heads", each.n_k_heads, MAX_HEADS),
 	SIZE("n_v_heads", each.n_v_heads, MAX_HEADS), SIZE("k_dim", each.k_dim, 4096), SIZE("v_dim", each.v_dim, 4096),
 	SWITCH("qkv_bias", each.qkv_bias), SWITCH("o_bias", each.o_bias), SWITCH("mlp_bias", each.mlp_bias),
@@ -74,7 +82,14 @@ static const Meaning meanings[] = {
 	{"n_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.n_groups), .lo = 1, .hi = 32}},
 	{"top_groups", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(each.top_groups), .lo = 1, .hi = 32}},
 	{"share_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.share_scale), .lo = 0, .hi = 1e4}},
-	{"query_scale", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
+	{"gate_slope", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.gate_slope), .lo = 0, .hi = 1e4}},
+	{"gate_limit", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(each.gate_limit), .lo = 0, .hi = 1e4}},
+	{"query_scale", {.rule = KEY_REAL, .flags = DERIVED, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
+	{"n_after", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_after), .lo = 0, .hi = 64}},
+	READ("sparse_layers", READER_SPARSE_LAYERS, .flags = HAS_DEFAULT, .hi = PLAN_MAX_LAYERS),
+	READ("window_heads", READER_WINDOW_HEADS, .flags = 0), READ("window_table", READER_WINDOW_TABLE, .flags = 0),
+	READ("layer_tables", READER_LAYER_TABLES, .flags = 0), READ("rotary_parts", READER_ROTARY_PARTS, .flags = 0),
+	READ("gate_limits", READER_GATE_LIMITS, .flags = 0), READ("shared_limits", READER_SHARED_LIMITS, .flags = 0),
 	READ("mlp_types", READER_MLP_TYPES, .flags = 0), READ("layer_heads", READER_LAYER_HEADS, .flags = 0),
 	READ("code", READER_CODE, .flags = 0),
 	{"norm_eps", {.rule = KEY_REAL, .flags = HAS_DEFAULT, .to = FIELD(norm_eps), .lo = 0, .hi = 1}},
@@ -87,7 +102,6 @@ static const Meaning meanings[] = {
 	READ("interval", READER_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
 	READ("n_experts", READER_EXPERTS, .to = FIELD(each.n_experts)),
 	READ("n_experts_check", READER_EXPERTS_CHECK, .flags = 0),
-	READ("n_experts_other", READER_EXPERTS_OTHER, .flags = 0),
 	READ("conv_width", READER_TAPS, .to = FIELD(each.n_taps)), READ("state_dtype", READER_STATE_DTYPE, .flags = 0),
 	READ("draft_layers", READER_DRAFT_LAYERS, .flags = 0), READ("tied", READER_TIE, .flags = HAS_DEFAULT),
 	READ("rope_theta", READER_THETA, .flags = HAS_DEFAULT, .lo = 1, .hi = MAX_THETA),
@@ -217,7 +231,9 @@ static bool add_pass(const Value *v, ConfigKey *k, Arena *a)
 static bool read_pass(Facts *r, const char *name, const Value *v, ConfigKey *k)
 {
 	const char *list = "";
-	for (int i = 0; i < COUNT(passes) && k->rule == KEY_IGNORED; i++) {
+	for (int i = 0; i < COUNT(passes); i++) {
+		if (k->rule == KEY_MUST && passes[i].pass != IS_FULL)
+			continue;
 		if (v->kind == VALUE_STRING && strcmp(v->string, passes[i].word) == 0) {
 			k->pass = passes[i].pass;
 			return true;
@@ -294,21 +310,27 @@ static void read_default(Facts *r, const char *name, const Value *of, ConfigKey 
 	k->flags &= ~(HAS_DEFAULT | DERIVED);
 }
 
-/* { is = ..., default = ..., null = true }, { must = [...] } or { unused = [...] }: false after a mistake. */
+/* { is = ..., default = ..., null = true }, { must = [...] }, { unused = [...] } or { as = ... }: false after a
+ * mistake. */
 static bool read_key(Facts *r, const Value *v, ConfigKey *k)
 {
-	static const char *const members[] = {"is", "default", "null", "must", "unused"};
+	static const char *const members[] = {"is", "default", "null", "must", "unused", "as"};
 	const char *name = arena_printf(r->d->arena, "family.keys.%s", key_text(r, v));
 	const Value *is = NULL, *must = NULL, *unused = NULL;
 	bool null = false;
 	*k = (ConfigKey){.name = v->key};
 	if (!table(r, v, name, members, COUNT(members)))
 		return false;
+	if (value_get(v, "as")) {
+		k->rule = KEY_ALIAS;
+		k->word = text(r, v, "as", arena_printf(r->d->arena, "%s.as", name), NULL);
+		return v->n == 1 || wrong(r, v, "%s: another name of %s has nothing else", name, k->word);
+	}
 	is = value_get(v, "is");
 	must = value_get(v, "must");
 	unused = value_get(v, "unused");
 	if (!is + !must + !unused != 2)
-		return wrong(r, v, "%s: expected one of is, must and unused", name);
+		return wrong(r, v, "%s: expected one of is, must, unused and as", name);
 	if (!is && value_get(v, "default"))
 		return wrong(r, value_get(v, "default"), "%s.default: only a key that is read has one", name);
 	flag(r, v, "null", arena_printf(r->d->arena, "%s.null", name), &null);
@@ -320,6 +342,8 @@ static bool read_key(Facts *r, const Value *v, ConfigKey *k)
 	if (!read_is(r, arena_printf(r->d->arena, "%s.is", name), is, k))
 		return false;
 	read_default(r, name, v, k);
+	if (null && k->rule == KEY_INT)
+		k->flags &= ~NEEDED;
 	return true;
 }
 
@@ -363,6 +387,39 @@ static void read_keys(Facts *r, const Value *list)
 			check_twice(r, v, keys, n++);
 		}
 	}
+	for (int i = COUNT(common_keys); i < n; i++) {
+		const bool is_alias = keys[i].rule == KEY_ALIAS && keys[i].word;
+		const ConfigKey *of = is_alias ? find_config_key(r->f, keys[i].word) : NULL;
+		if (is_alias && (!of || of - keys < COUNT(common_keys) || of->rule == KEY_ALIAS))
+			wrong(r, value_get(list, keys[i].name), "family.keys.%s.as = \"%s\": this table reads no such key",
+				keys[i].name, keys[i].word);
+	}
+}
+
+const Family *family_as_written(Compile *c, const Family *family, const struct Value *text)
+{
+	int n = 0;
+	for (const ConfigKey *k = family->keys; k->name; k++)
+		n++;
+	ConfigKey *keys = ARENA_ARRAY(&c->arena, ConfigKey, n + 1);
+	memcpy(keys, family->keys, sizeof *keys * (size_t)(n + 1));
+	Family *copy = arena_alloc(&c->arena, sizeof *copy);
+	*copy = *family;
+	copy->keys = keys;
+	for (int i = 0; i < n; i++) {
+		const Value *v = keys[i].rule == KEY_ALIAS ? value_get(text, keys[i].name) : NULL;
+		const Value *other = v && v->kind != VALUE_NULL ? value_get(text, keys[i].word) : NULL;
+		if (other && other->kind != VALUE_NULL && !value_equal(v, other))
+			fail_at(&c->diags, A0205, v->at, "%s = %s: %s in line %d says %s", keys[i].name,
+				value_text(c->diags.arena, v), keys[i].word, other->at.line, value_text(c->diags.arena, other));
+		for (int j = 0; j < n && v && v->kind != VALUE_NULL && (!other || other->kind == VALUE_NULL); j++)
+			if (keys[j].rule != KEY_ALIAS && strcmp(keys[j].name, keys[i].word) == 0) {
+				keys[j].name = keys[i].name;
+				keys[i].name = keys[i].word;
+				break;
+			}
+	}
+	return copy;
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------- */
@@ -370,8 +427,10 @@ static void read_keys(Facts *r, const Value *list)
 static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
-		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings"};
-	static const char *const gates[] = {"none", "sigmoid", "softplus"}, *const acts[] = {"silu", "gelu_tanh"};
+		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
+		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks"};
+	static const char *const gates[] = {"none", "sigmoid", "softplus"};
+	static const char *const acts[] = {"silu", "gelu_tanh", "clamped"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
 	static const char *const qk_norms[] = {"none", "head", "whole"};
@@ -383,16 +442,22 @@ static void read_layer(Facts *r, const Value *v)
 	s->norm_one = choice(r, v, "norm_weight", "family.layer.norm_weight", weights, 2, 0) == 1;
 	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
 	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
-	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 2, ACT_SILU);
+	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 3, ACT_SILU);
 	s->router = (Router)choice(r, v, "router", "family.layer.router", routers, 2, ROUTER_SOFTMAX);
 	s->norm_topk = s->shared_gate = true; /* where nothing says so */
 	s->n_groups = s->top_groups = 1;
 	s->share_scale = 1;
 	flag(r, v, "shared_gate", "family.layer.shared_gate", &s->shared_gate);
+	flag(r, v, "experts_may_be_transposed", "family.layer.experts_may_be_transposed", &s->may_be_turned);
 	flag(r, v, "scale_embeddings", "family.layer.scale_embeddings", &r->f->scale_embeddings);
 	if (value_get(v, "share_eps"))
 		want_real(r->d, A0216, "family.layer.share_eps", value_get(v, "share_eps"), 0, false, 1, &s->share_eps);
+	if (value_get(v, "query_scale"))
+		want_real(r->d, A0216, "family.layer.query_scale", value_get(v, "query_scale"), 0, true, 1e6, &s->query_scale);
+	flag(r, v, "v_norm", "family.layer.v_norm", &s->v_norm);
+	flag(r, v, "last_is_full", "family.layer.last_is_full", &r->f->is_last_full);
 	flag(r, v, "gate", "family.layer.gate", &s->has_gate);
+	flag(r, v, "sinks", "family.layer.sinks", &s->sinks);
 	flag(r, v, "qkv_bias", "family.layer.qkv_bias", &s->qkv_bias);
 	flag(r, v, "mrope", "family.layer.mrope", &r->f->has_mrope);
 	const Value *part = value_get(v, "rotary_part");
@@ -489,6 +554,21 @@ static bool is_read(const Family *f, const char *word)
 	bug("no key is a %s", word);
 }
 
+/* Tensors without usual names, of parts that the keys give layers. */
+static void check_parts(Facts *r, const Value *family)
+{
+	const Family *f = r->f;
+	static const struct { const char *word; TensorRole first, last; } parts[] = {
+		{"ple_dim", NAME_PLE_TABLE, NAME_PLE_PROJECTION_NORM}, {"ple_dim", NAME_PLE_GATE, NAME_PLE_NORM},
+		{"expert_dim", NAME_EXPERTS_NORM, NAME_DENSE_POST_NORM}};
+	for (int i = 0; i < COUNT(parts); i++)
+		for (int role = parts[i].first; role <= (int)parts[i].last; role++)
+			if (is_read(f, parts[i].word) && !f->names[role])
+				wrong(r, family, "family.tensors: %s has no usual name: %s needs it", role_keys[role], parts[i].word);
+	if (is_read(f, "expert_dim") && !f->layer.pre_norm)
+		wrong(r, family, "family.layer.norms: an MLP next to experts has a norm before it");
+}
+
 /* What the kinds of layers need and no line gives. */
 static void check_whole(Facts *r, const Value *family)
 {
@@ -502,23 +582,32 @@ static void check_whole(Facts *r, const Value *family)
 		{is_read(f, "n_active") || is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim") ||
 			f->layer.router == ROUTER_SIGMOID, "n_experts", "experts"},
 		{is_read(f, "n_dense") || is_read(f, "mlp_types"), "dense_dim", "an MLP next to experts"},
+		{is_read(f, "expert_dim") || is_read(f, "has_experts"), "n_experts", "experts"},
+		{is_read(f, "expert_dim"), "has_experts", "an MLP next to experts"},
+		{is_read(f, "full_kv_heads"), "full_v_is_k", "full_kv_heads"},
+		{is_read(f, "double_wide"), "n_kv_shared", "double_wide"}, {is_read(f, "ple_dim"), "ple_vocab", "ple_dim"},
 		{delta, "n_k_heads", "delta"}, {delta, "n_v_heads", "delta"}, {delta, "k_dim", "delta"},
 		{delta, "v_dim", "delta"}, {delta, "conv_width", "delta"}, {delta, "interval", "delta"},
 		{delta, "layer_types", "delta"},
 		{f->draft_prefix, "draft_layers", "family.draft"}, {windows, "window", "a window"},
-		{windows, "layer_types", "a window by word"}};
+		{windows, "layer_types", "a window by word"}, {f->layer.act == ACT_CLAMPED, "n_experts", "act = \"clamped\""},
+		{f->layer.act == ACT_CLAMPED, "gate_slope", "act = \"clamped\""},
+		{f->layer.act == ACT_CLAMPED, "gate_limit", "act = \"clamped\""}};
 	for (int i = 0; i < COUNT(needs); i++)
 		if (needs[i].is_there && !is_read(f, needs[i].word))
 			wrong(r, family, "family.keys: no key is \"%s\", which %s needs", needs[i].word, needs[i].of);
 	if (f->layer.post_norm && (!f->names[NAME_MIXER_POST_NORM] || !f->names[NAME_MLP_POST_NORM]))
 		wrong(r, family, "family.tensors: norms after mixer and MLP have no usual names: mixer_post_norm and "
 			"mlp_post_norm must be there");
+	check_parts(r, family);
 	if (!f->names[NAME_DELTA_QKVZ] != !f->names[NAME_DELTA_BA])
 		wrong(r, family, "family.tensors: delta_qkvz and delta_ba are there together, or neither is");
 	if (f->layer.head_gate && (!f->names[NAME_HEAD_GATE] || f->layer.has_gate))
 		wrong(r, family, "family.layer.head_gate: head_gate has no usual name in family.tensors, and excludes gate");
 	if (f->names[NAME_QKV] && f->layer.has_gate)
 		wrong(r, family, "family.tensors: qkv has no rows of a gate, which family.layer.gate needs");
+	if (f->layer.act == ACT_CLAMPED && (is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim")))
+		wrong(r, family, "family.layer.act = \"clamped\": of experts that rows choose alone");
 	if (f->draft_prefix && !f->layer.pre_norm)
 		wrong(r, family, "family.draft: a drafting head of layers without a norm before them is not implemented");
 }
@@ -638,6 +727,35 @@ const char *families_text(Arena *a, const Families *families, bool is(const Fami
 
 /* Config.layers ----------------------------------------------------------------------------------------------- */
 
+/* What a layer without a window has of its own. */
+static void lay_full_layer(const Config *cf, LayerSpec *s)
+{
+	if (s->window)
+		return;
+	s->head_dim = cf->full_head_dim ? cf->full_head_dim : s->head_dim;
+	s->v_is_k = cf->full_v_is_k;
+	s->n_kv_heads = s->v_is_k && cf->full_kv_heads ? cf->full_kv_heads : s->n_kv_heads;
+}
+
+/* One of the last layers reads what the last one before these, with a window or without as itself, has written. Where
+ * there is none, read_layer_kinds has said so. */
+static void lay_shared_layer(const Config *cf, LayerSpec *s, int l)
+{
+	const int first = cf->n_layers - cf->n_kv_shared;
+	if (first <= 0 || l < first || l >= cf->n_layers)
+		return;
+	s->ffn_dim *= cf->is_double_wide ? 2 : 1;
+	s->kv_back = layers_back(cf, l);
+}
+
+int layers_back(const Config *cf, int l)
+{
+	for (int k = cf->n_layers - cf->n_kv_shared - 1; k >= 0; k--)
+		if (!cf->layers[k].window == !cf->layers[l].window)
+			return l - k;
+	return 0;
+}
+
 void lay_layers(Compile *c)
 {
 	Config *cf = &c->model.config;
@@ -653,14 +771,23 @@ void lay_layers(Compile *c)
 		s->rope = old[l].rope;
 		s->is_listed_dense = old[l].is_listed_dense;
 		s->listed_heads = old[l].listed_heads;
+		s->gate_limit = old[l].gate_limit > 0 ? old[l].gate_limit : cf->each.gate_limit;
+		s->shared_limit = old[l].shared_limit;
 		s->n_heads = s->listed_heads ? s->listed_heads : s->n_heads;
+		lay_full_layer(cf, s);
+		lay_shared_layer(cf, s, l);
+		s->ple_dim = cf->ple_dim;
 		s->is_dense = s->is_listed_dense || l < cf->n_dense;
 		if (s->is_dense) {
 			s->n_experts = s->shared_dim = 0;
 			s->ffn_dim = cf->dense_dim;
 		}
-		s->kv = old[l].kv;
-		s->rotate = old[l].rotate;
+		if (s->n_experts && cf->expert_dim) {
+			s->dense_dim = s->ffn_dim;
+			s->ffn_dim = cf->expert_dim;
+		}
+		s->kv = old[l - s->kv_back].kv;
+		s->rotate = old[l - s->kv_back].rotate;
 	}
 }
 

@@ -46,45 +46,21 @@ static void read_experts(Reading *r)
 {
 	Config *cf = r->cf;
 	const char *name = name_of(r, READER_EXPERTS), *check = name_of(r, READER_EXPERTS_CHECK);
-	const char *other = name_of(r, READER_EXPERTS_OTHER), *again = other ? other : check;
-	const Value *a = lookup(r, name), *b = again ? lookup(r, again) : NULL;
+	const Value *a = lookup(r, name), *b = check ? lookup(r, check) : NULL;
 	const char *active = field_name(r, offsetof(Config, each.n_active));
-	bool by_other = !a && b && other;
-	cf->at_experts = a ? a->at : b ? b->at : r->text->at;
-	bool size = read_dim(r, by_other ? other : name, MAX_EXPERTS, &cf->each.n_experts);
-	config_note(r, name, by_other ? b : a, a || by_other ? NULL : "missing");
+	cf->at_experts = a ? a->at : r->text->at;
+	bool size = read_dim(r, name, MAX_EXPERTS, &cf->each.n_experts);
+	config_note(r, name, a, a ? NULL : "missing");
 	if (a && b && !value_equal(a, b))
-		fail_at(r->d, A0205, b->at, "%s = %s: %s in line %d says %s", again, value_text(r->d->arena, b), name,
+		fail_at(r->d, A0205, b->at, "%s = %s: %s in line %d says %s", check, value_text(r->d->arena, b), name,
 			a->at.line, value_text(r->d->arena, a));
+	if (key_of_field(r->family, offsetof(Config, expert_dim)) && !cf->expert_dim)
+		fail_at(r->d, A0202, r->text->at, "%s is missing", field_name(r, offsetof(Config, expert_dim)));
+	if (!cf->each.n_active && !lookup(r, active))
+		fail_at(r->d, A0202, r->text->at, "%s is missing", active);
 	if (size && cf->each.n_active > cf->each.n_experts)
 		fail_at(r->d, A0205, lookup(r, active) ? lookup(r, active)->at : r->text->at, "%s = %d: %s = %d", active,
 			cf->each.n_active, name, cf->each.n_experts);
-}
-
-/* Words of a list, one a layer: dense ones have an MLP all the same. */
-static void read_mlp_types(Reading *r)
-{
-	const char *name = name_of(r, READER_MLP_TYPES);
-	const Value *v = lookup(r, name);
-	int l = 0;
-	if (!v)
-		fail_at(r->d, A0202, r->text->at, "%s is missing", name);
-	if (!v || !want_array(r->d, A0203, name, v))
-		return;
-	if (r->cf->n_layers && v->n != r->cf->n_layers)
-		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
-			r->cf->n_layers);
-	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
-		const char *word;
-		if (!want_string(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, &word))
-			return;
-		r->cf->layers[l].is_listed_dense = strcmp(word, "dense") == 0;
-		if (!r->cf->layers[l].is_listed_dense && strcmp(word, "sparse") != 0) {
-			fail_at(r->d, A0206, e->at, "%s[%d] = %s: expected \"dense\" or \"sparse\"", name, l,
-				value_text(r->d->arena, e));
-			return;
-		}
-	}
 }
 
 static void check_groups(Reading *r)
@@ -104,27 +80,6 @@ static void check_groups(Reading *r)
 	else if (s->n_active <= s->n_experts && s->n_active > s->n_experts / s->n_groups * s->top_groups)
 		fail_at(r->d, A0205, t ? t->at : at, "%s = %d: groups of %d experts are less than the %d of a row", open,
 			s->top_groups, s->n_experts / s->n_groups, s->n_active);
-}
-
-/* Query heads of each layer. */
-static void read_layer_heads(Reading *r)
-{
-	const char *name = name_of(r, READER_LAYER_HEADS);
-	const Value *v = lookup(r, name);
-	int l = 0;
-	if (!v || !want_array(r->d, A0203, name, v))
-		return;
-	if (r->cf->n_layers && v->n != r->cf->n_layers)
-		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
-			r->cf->n_layers);
-	for (const Value *e = v->first; e && l < r->cf->n_layers; e = e->next, l++) {
-		int *heads = &r->cf->layers[l].listed_heads;
-		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 1, MAX_HEADS, heads))
-			return;
-		if (r->cf->each.n_kv_heads && *heads % r->cf->each.n_kv_heads)
-			fail_at(r->d, A0205, e->at, "%s[%d] = %d: %s = %d must divide it", name, l, *heads,
-				field_name(r, offsetof(Config, each.n_kv_heads)), r->cf->each.n_kv_heads);
-	}
 }
 
 /* Gated DeltaNet ------------------------------------------------------------------------------------------ */
@@ -213,11 +168,8 @@ static void read_rope_layers(Reading *r)
 		config_note(r, every_name, every, every ? NULL : arena_printf(&r->c->arena, "%d", interval));
 	for (int i = 0; interval && i < PLAN_MAX_LAYERS; i++)
 		r->cf->layers[i].rope = (i + 1) % interval ? 0 : -1;
-	if (!list || list->kind == VALUE_NULL || !want_array(r->d, A0203, name, list))
+	if (!list || list->kind == VALUE_NULL || !layer_entries(r, name, list))
 		return;
-	if (r->cf->n_layers && list->n != r->cf->n_layers)
-		fail_at(r->d, A0205, list->at, "%s has %d entr%s: num_hidden_layers = %d", name, list->n,
-			list->n == 1 ? "y" : "ies", r->cf->n_layers);
 	for (const Value *e = list->first; e && l < r->cf->n_layers; e = e->next, l++) {
 		int turns = 0;
 		if (!want_int(r->d, A0203, arena_printf(r->d->arena, "%s[%d]", name, l), e, 0, 1, &turns))
@@ -238,11 +190,8 @@ static bool read_layer_types(Reading *r, bool *is_windowed)
 	const Value *v = lookup(r, name), *wrong = NULL;
 	const Family *f = r->family;
 	int i = 0, at = 0, n_wrong = 0;
-	if (!v || !want_array(r->d, A0203, name, v))
+	if (!v || !layer_entries(r, name, v))
 		return false;
-	if (r->cf->n_layers && v->n != r->cf->n_layers)
-		fail_at(r->d, A0205, v->at, "%s has %d entr%s: num_hidden_layers = %d", name, v->n, v->n == 1 ? "y" : "ies",
-			r->cf->n_layers);
 	for (const Value *e = v->first; e; e = e->next, i++) {
 		const LayerWord *word = word_of(r, e);
 		if (i < r->cf->n_layers)
@@ -348,6 +297,8 @@ static void read_windows(Reading *r)
 		return;
 	for (int l = 0; l < n && !is_listed; l++)
 		is_windowed[l] = window > 0 && is_windowed_alone(r, l, every, first);
+	if (r->family->is_last_full && n)
+		is_windowed[n - 1] = false;
 	set_ropes(r, is_windowed, window);
 	const int l = first_of(is_windowed, n);
 	if (window < 0 || l == n)
@@ -360,14 +311,50 @@ static void read_windows(Reading *r)
 		cf->layers[k].window = is_windowed[k] ? window : 0;
 }
 
+/* Place of a key that is read into that field. */
+static Loc place_of(const Reading *r, size_t field)
+{
+	const Value *v = lookup(r, field_name(r, field));
+	return v ? v->at : r->text->at;
+}
+
+/* What layers without a window have of their own, and per-layer embeddings. */
+static void check_sizes(Reading *r)
+{
+	const Config *cf = r->cf;
+	const size_t dim = offsetof(Config, full_head_dim), heads = offsetof(Config, full_kv_heads);
+	const size_t vocab = offsetof(Config, ple_vocab);
+	if (cf->full_head_dim % 2)
+		fail_at(r->d, A0205, place_of(r, dim), "%s = %d: expected an even number, rope turns pairs", field_name(r, dim),
+			cf->full_head_dim);
+	if (cf->full_v_is_k && cf->full_kv_heads && cf->each.n_heads % cf->full_kv_heads)
+		fail_at(r->d, A0205, place_of(r, heads), "%s = %d: must divide num_attention_heads = %d", field_name(r, heads),
+			cf->full_kv_heads, cf->each.n_heads);
+	if (cf->ple_dim && cf->ple_vocab != cf->vocab)
+		fail_at(r->d, A0205, place_of(r, vocab), "%s = %d: vocab_size = %d, and each token needs an embedding",
+			field_name(r, vocab), cf->ple_vocab, cf->vocab);
+}
+
+/* Each of the layers that share keys and values finds some. */
+static void check_shared(Reading *r)
+{
+	const Config *cf = r->cf;
+	const size_t field = offsetof(Config, n_kv_shared);
+	for (int l = cf->n_layers - cf->n_kv_shared; cf->n_kv_shared && l < cf->n_layers; l++)
+		if (l < 0 || !layers_back(cf, l)) {
+			fail_at(r->d, A0205, place_of(r, field), "%s = %d: num_hidden_layers = %d, and no layer before the last %d "
+				"has keys and values of the kind that layer %d reads", field_name(r, field), cf->n_kv_shared,
+				cf->n_layers, cf->n_kv_shared, l < 0 ? 0 : l);
+			return;
+		}
+}
+
 void read_layer_kinds(ConfigReading *r)
 {
-	if (has_experts(r->family))
+	if (has_experts(r->family) && r->cf->has_experts)
 		read_experts(r);
-	if (name_of(r, READER_MLP_TYPES))
-		read_mlp_types(r);
-	if (name_of(r, READER_LAYER_HEADS))
-		read_layer_heads(r);
+	else
+		r->cf->each.n_experts = r->cf->each.n_active = r->cf->expert_dim = 0;
 	check_groups(r);
 	if (has_delta(r->family))
 		read_delta(r);
@@ -376,4 +363,7 @@ void read_layer_kinds(ConfigReading *r)
 	if (name_of(r, READER_ROPE_LAYERS))
 		read_rope_layers(r);
 	read_windows(r);
+	check_sizes(r);
+	check_shared(r);
+	read_layer_lists(r);
 }

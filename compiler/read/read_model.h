@@ -32,6 +32,13 @@ void read_rope(ConfigReading *r);
  * Records A0202, A0203, A0205 and A0206. */
 void read_layer_kinds(ConfigReading *r);
 
+/* Lists with an entry a layer (read_layer_lists.c): those of MLPs, heads and activations, into Config.layers, where
+ * windows are; and whether a list has as many entries as there are layers. Records A0202, A0203, A0205 and A0206. */
+void read_layer_lists(ConfigReading *r);
+bool layer_entries(ConfigReading *r, const char *name, const Value *v); /* false: it is no list */
+/* rope_theta and partial_rotary_factor of the layers of a word, of lists or of one number for all: a table. A0209 */
+const Value *rope_of_word(ConfigReading *r, const char *word);
+
 /* Model.quant, from quantization_config of config.json (NULL = none) and hf_quant_config.json. Records A0202, A0203,
  * A0205, A0207 and A0208. */
 void read_quant(Compile *c, const Value *config);

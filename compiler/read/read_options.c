@@ -595,8 +595,12 @@ static void read_kv_layers(Reading *r, const Value *list)
 		else if (read_layers(r, layers, named) && read_kv_format(r, "kv.layers.dtype", format, &dtype) &&
 			(!rotate || read_layers_rotate(r, rotate, format, dtype)))
 			for (int l = 0; l <= last_layer(r); l++) {
+				const int back = layers_of(r)[l].kv_back;
 				if (named[l] && taken[l])
 					fail_at(r->d, A0303, layers->at, "kv.layers: layer %d occurs twice", l);
+				if (named[l] && back && !named[l - back])
+					fail_at(r->d, A0304, layers->at, "kv.layers: layer %d reads the keys and values of layer %d: name "
+						"that one", l, l - back);
 				if (named[l])
 					layers_of(r)[l].kv = dtype;
 				if (named[l] && rotate)
@@ -678,6 +682,10 @@ static void read_kv(Reading *r)
 	read_kv_layers(r, chosen(r, KV_LAYERS));
 	for (int l = 0; l <= last_layer(r); l++)
 		layers[l].rotate = layers[l].rotate && layers[l].kv != DT_bf16;
+	for (int l = 0; l <= last_layer(r); l++) {
+		layers[l].rotate = layers[l - layers[l].kv_back].rotate;
+		layers[l].kv = layers[l - layers[l].kv_back].kv;
+	}
 	read_kv_scales(r);
 	for (int l = 0; r->c->cmd.text && l < PLAN_MAX_LAYERS; l++) { /* calibrate: scales are still to be made */
 		layers[l].kv = DT_bf16;

@@ -1,12 +1,13 @@
 /* read_quant.c - what the files say about how the weights of products are stored.
  *
- * Five writers are known, each with its own words for the same few formats (products.c has the formats themselves):
+ * Six writers are known, each with its own words for the same few formats (products.c has the formats themselves):
  *
  *   fp8                 quantization_config of config.json: weight_block_size, modules_to_not_convert
  *   modelopt            quantization_config, hf_quant_config.json or both: quant_algo, ignore or exclude_modules
  *   compressed-tensors  quantization_config: format, config_groups with targets, ignore
  *   awq                 quantization_config: bits, group_size, version, modules_to_not_convert
  *   gptq                quantization_config: bits, group_size, checkpoint_format
+ *   mxfp4               quantization_config: modules_to_not_convert; it quantises experts alone
  *
  * None of them decides what a module holds: its tensors do. From here come the size of FP8 blocks and of INT4's groups
  * and which tool's INT4 it is, which no tensor says, and the lists, which are compared with the tensors afterwards.
@@ -33,13 +34,13 @@ enum { MAX_PATTERN = 512, MAX_PATTERNS = 4096, MAX_LAYERS = 1 << 17, MAX_REGEX =
  *
  * What a writer reads of quantization_config, or of hf_quant_config.json. In another's settings it is an error, unless
  * it says nothing there. A key in no row is reported. */
-enum { BY_FP8 = 1, BY_MODELOPT = 2, BY_CT = 4, BY_AWQ = 8, BY_GPTQ = 16, BY_INT4 = BY_AWQ | BY_GPTQ };
+enum { BY_FP8 = 1, BY_MODELOPT = 2, BY_CT = 4, BY_AWQ = 8, BY_GPTQ = 16, BY_MXFP4 = 32, BY_INT4 = BY_AWQ | BY_GPTQ };
 
 static const struct { const char *name; int readers, pass /* of values elsewhere: read_model.h */; } quant_keys[] = {
-	{"quant_method", BY_FP8 | BY_MODELOPT | BY_CT | BY_INT4, 0}, {"quant_algo", BY_MODELOPT, 0},
+	{"quant_method", BY_FP8 | BY_MODELOPT | BY_CT | BY_INT4 | BY_MXFP4, 0}, {"quant_algo", BY_MODELOPT, 0},
 	{"fmt", BY_FP8, 0}, {"weight_block_size", BY_FP8, 0}, {"modules_to_convert", BY_FP8, IS_EMPTY},
 	{"ignored_layers", BY_FP8, IS_EMPTY}, {"scale_fmt", BY_FP8, 0},
-	{"modules_to_not_convert", BY_FP8 | BY_INT4, IS_EMPTY},
+	{"modules_to_not_convert", BY_FP8 | BY_INT4 | BY_MXFP4, IS_EMPTY},
 	{"ignore", BY_MODELOPT | BY_CT, IS_EMPTY}, {"exclude_modules", BY_MODELOPT, IS_EMPTY},
 	{"config_groups", BY_MODELOPT | BY_CT, IS_EMPTY}, {"kv_cache_scheme", BY_MODELOPT | BY_CT, 0},
 	{"kv_cache_quant_algo", BY_MODELOPT, 0}, {"quantized_layers", BY_MODELOPT, IS_EMPTY},
@@ -466,6 +467,23 @@ static void read_gptq(Reading *r, const Value *q)
 	read_int4(r, q, BY_GPTQ);
 }
 
+/* A pattern of its list names modules with all that is in them. */
+static void read_mxfp4(Reading *r, const Value *q)
+{
+	static const char *const name = "quantization_config.modules_to_not_convert";
+	const Value *list = get(q, "modules_to_not_convert");
+	QuantPattern p;
+	r->q->name = "mxfp4";
+	add_target(r, &(QuantTarget){.format = FORMAT_MXFP4}, (QuantPattern){.text = "*.experts.*", .at = r->q->at});
+	for (const Value *v = list && want_array(r->d, A0203, name, list) ? list->first : NULL; v; v = v->next) {
+		const char *text;
+		if (want_string(r->d, A0203, name, v, &text) && r->q->ignore.n < MAX_PATTERNS && add_pattern(r, name,
+				strchr(text, '*') ? arena_printf(r->d->arena, "%s*", text) : text, v->at, &p))
+			*vec_push(&r->c->arena, &r->q->ignore) = p;
+	}
+	check_quant_keys(r, "quantization_config", q, BY_MXFP4);
+}
+
 static const char *const modelopt_algos[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4",
 	"mxfp4", "MIXED_PRECISION"};
 
@@ -718,7 +736,7 @@ static const Value *modelopt_part(const Value *table)
 /* The method of quantization_config, or NULL after having said what is wrong. ModelOpt's may leave its name out. */
 static const char *read_method(Reading *r, const Value *config)
 {
-	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors", "awq", "gptq"};
+	static const char *const methods[] = {"fp8", "modelopt", "compressed-tensors", "awq", "gptq", "mxfp4"};
 	const Value *v = get(config, "quant_method"), *producer = get(get(config, "producer"), "name");
 	if (v)
 		return want_word(r, "quantization_config.quant_method", v, methods, COUNT(methods));
@@ -746,6 +764,8 @@ void read_quant(Compile *c, const Value *config)
 			read_awq(&r, config);
 		else if (strcmp(method, "gptq") == 0)
 			read_gptq(&r, config);
+		else if (strcmp(method, "mxfp4") == 0)
+			read_mxfp4(&r, config);
 		else if (strcmp(method, "modelopt") != 0)
 			read_compressed(&r, config);
 		else if (get(config, "quantization") && want_table(r.d, A0203, "quantization_config.quantization",

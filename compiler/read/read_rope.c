@@ -19,14 +19,15 @@ static const Value *lookup(const Reading *r, const char *key) { return config_lo
 
 /* A null is as good as no key where transformers takes it so; else it would compute with a None. */
 enum { ON_DEFAULT = 1 << ROPE_DEFAULT, ON_LINEAR = 1 << ROPE_LINEAR, ON_LLAMA3 = 1 << ROPE_LLAMA3,
-	ON_YARN = 1 << ROPE_YARN, ON_LONG = 1 << ROPE_LONGROPE,
-	ON_ALL = ON_DEFAULT | ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG,
+	ON_YARN = 1 << ROPE_YARN, ON_LONG = 1 << ROPE_LONGROPE, ON_PART = 1 << ROPE_PROPORTIONAL,
+	ON_ALL = ON_DEFAULT | ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG | ON_PART,
 	NULL_IS_ABSENT = 1 << 8 };
 
 static const struct { const char *name; int kinds; } rope_keys[] = {
 	{"rope_type", ON_ALL}, {"type", ON_ALL | NULL_IS_ABSENT}, {"rope_theta", ON_ALL}, {"partial_rotary_factor", ON_ALL},
 	{"original_max_position_embeddings", ON_ALL}, {"finetuned", ON_ALL | NULL_IS_ABSENT},
-	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG}, {"short_factor", ON_LONG}, {"long_factor", ON_LONG},
+	{"factor", ON_LINEAR | ON_LLAMA3 | ON_YARN | ON_LONG | ON_PART},
+	{"short_factor", ON_LONG}, {"long_factor", ON_LONG},
 	{"low_freq_factor", ON_LLAMA3}, {"high_freq_factor", ON_LLAMA3},
 	{"attention_factor", ON_YARN | ON_LONG | NULL_IS_ABSENT}, {"beta_fast", ON_YARN | NULL_IS_ABSENT},
 	{"beta_slow", ON_YARN | NULL_IS_ABSENT}, {"mscale", ON_YARN | NULL_IS_ABSENT},
@@ -36,7 +37,7 @@ static const struct { const char *name; int kinds; } rope_keys[] = {
 };
 static const char *const rope_types[] = {
 	[ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",
-	[ROPE_LONGROPE] = "longrope",
+	[ROPE_LONGROPE] = "longrope", [ROPE_PROPORTIONAL] = "proportional",
 };
 
 /* One table of a file, and where its parameters are: NULL = not there. */
@@ -182,8 +183,16 @@ static bool read_rope_kind(const Table *t)
 			rope->kind = (RopeKind)k;
 			return true;
 		}
-	return fail_at(r->d, A0209, v->at, "%s = %s: expected default, linear, llama3, yarn or longrope", name,
+	return fail_at(r->d, A0209, v->at, "%s = %s: expected default, linear, llama3, yarn, longrope or "
+		"proportional", name,
 		value_text(r->d->arena, v));
+}
+
+/* Elements of a head that the table turns: of layers without a window the first one is. */
+static int head_of(const Table *t)
+{
+	const Config *cf = t->r->cf;
+	return cf->full_head_dim && t->rope == &cf->ropes[0] ? cf->full_head_dim : cf->each.head_dim;
 }
 
 /* How much of a head is turned: all of it, where the family has no part of its own. */
@@ -195,10 +204,14 @@ static void read_part(const Table *t)
 	const Value *v = rope_value(t, "partial_rotary_factor", NULL, true, &name);
 	bool may_be_part = r->family->rotary_part > 0;
 	double part = may_be_part ? r->family->rotary_part : 1;
-	t->rope->rotary_dim = cf->each.head_dim;
+	t->rope->rotary_dim = head_of(t);
 	if (v && !want_real(r->d, A0209, name, v, 0, true, 1, &part))
 		return;
-	const double dim = cf->rotary_dim && !v ? cf->rotary_dim : part * cf->each.head_dim;
+	if (t->rope->kind == ROPE_PROPORTIONAL) {
+		t->rope->n_turned = (int)(part * head_of(t) / 2);
+		return;
+	}
+	const double dim = cf->rotary_dim && !v ? cf->rotary_dim : part * head_of(t);
 	if (cf->rotary_dim && (dim != cf->rotary_dim || dim > cf->each.head_dim)) {
 		const char *key = key_of_field(r->family, offsetof(Config, rotary_dim))->name;
 		fail_at(r->d, A0205, config_place(cf, key), "%s = %d: %s", key, cf->rotary_dim, v
@@ -208,7 +221,7 @@ static void read_part(const Table *t)
 	}
 	if (!may_be_part && part != 1)
 		fail_at(r->d, A0206, v->at, "%s = %g: expected 1, partly turned heads are not implemented", name, part);
-	else if (cf->each.head_dim % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
+	else if (head_of(t) % 2 == 0 && (dim != (int)dim || (int)dim % 2)) /* an odd head_dim is reported */
 		fail_at(r->d, A0205, v ? v->at : r->text->at, "partial_rotary_factor = %g%s: expected an even number of "
 			"elements of %s", part, v ? "" : arena_printf(r->d->arena, ", the default of %s", r->family->name),
 			config_said(r->d->arena, cf, key_of_field(r->family, offsetof(Config, each.head_dim))->name));
@@ -291,7 +304,7 @@ static void read_table(const Table *t)
 	if (rope->kind == ROPE_LONGROPE)
 		read_longrope(t);
 	else if (rope->kind != ROPE_DEFAULT)
-		read_rope_number(t, (RopeNumber){"factor", &rope->factor, 1, false, true});
+		read_rope_number(t, (RopeNumber){"factor", &rope->factor, 1, false, rope->kind != ROPE_PROPORTIONAL});
 	if (rope->kind == ROPE_LLAMA3) {
 		read_original_context(t);
 		if (read_rope_number(t, (RopeNumber){"low_freq_factor", &rope->low_freq, 0, true, true}) &&
@@ -365,6 +378,16 @@ void read_rope(ConfigReading *r)
 		cf->ropes[1].theta = own->absent;
 	if (words[1] && is_by_word(r, parameters)) {
 		read_tables_by_word(r, parameters, words);
+		return;
+	}
+	if (words[1] && key_of_reader(r->family, READER_ROTARY_PARTS)) {
+		if (parameters)
+			fail_at(r->d, A0209, parameters->at, "rope_parameters.%s is missing: %s reads a table for each kind of "
+				"layer, or none", words[0], r->family->name);
+		cf->ropes[1].theta = cf->ropes[0].theta;
+		for (int i = 0; i < 2; i++) /* rope_scaling is of full_attention */
+			read_table(&(Table){r, &cf->ropes[i], {NULL, i ? NULL : lookup(r, "rope_scaling"),
+				rope_of_word(r, words[i])}, {"rope_parameters", "rope_scaling", ""}});
 		return;
 	}
 	if (must_be_stated) {

@@ -6,7 +6,8 @@
 /* Frequencies of rope, f32 [head_dim / 2]: default theta^(-2i/d); linear divides by factor; llama3 keeps
  * short wavelengths, divides long ones and blends between (Llama 3.1 reference code); yarn blends by
  * dimension (arXiv 2309.00071, section 3.2); longrope has a divisor for each pair, one list for contexts up to the
- * original one and one beyond, of which transformers takes either by the length that a text has so far. */
+ * original one and one beyond, of which transformers takes either by the length that a text has so far; proportional
+ * turns the first pairs alone. */
 static void rope_frequencies(const Rope *r, int dim, int context, float *out)
 {
 	const double pi = 3.14159265358979323846;
@@ -40,6 +41,9 @@ static void rope_frequencies(const Rope *r, int dim, int context, float *out)
 			break;
 		case ROPE_LONGROPE:
 			f /= (context <= r->original_context ? r->short_factor : r->long_factor)[i];
+			break;
+		case ROPE_PROPORTIONAL:
+			f = i < r->n_turned ? f / (r->factor > 0 ? r->factor : 1) : 0;
 			break;
 		}
 		out[i] = (float)f;
@@ -149,9 +153,16 @@ int d_after(Compile *c, const Decoder *d, int l, int x, int y, TensorRole norm, 
 	return d_add(c, l, x, y, name);
 }
 
-static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
+void d_gate(Compile *c, const Decoder *d, int l, int gate, int up, int y)
 {
-	const int hidden = c->model.config.hidden_dim, ffn = d->spec.ffn_dim;
+	const Attrs limit = {.gate_limit = (float)d->spec.shared_limit};
+	const OpKind kind = d->spec.act == ACT_GELU_TANH ? OP_geglu : limit.gate_limit > 0 ? OP_swiglu_limited : OP_swiglu;
+	g_op(c, kind, l, BOTH, &limit, (int[]){gate, up, y});
+}
+
+static int dense(Compile *c, const Decoder *d, int l, int x, int norm, int ffn)
+{
+	const int hidden = c->model.config.hidden_dim;
 	const bool has_bias = d->spec.mlp_bias;
 	Product w[2], w_down;
 	const int64_t rows[] = {ffn, ffn};
@@ -166,15 +177,39 @@ static int dense(Compile *c, const Decoder *d, int l, int x, int norm)
 	int gate = d_linear(c, l, n, &w[0], b_gate, "gate", ffn);
 	int up = d_linear(c, l, n, &w[1], b_up, "up", ffn);
 	int h = d_act(c, l, "h", DT_bf16, ffn);
-	g_op(c, d->spec.act == ACT_GELU_TANH ? OP_geglu : OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	d_gate(c, d, l, gate, up, h);
 	return d_linear(c, l, h, &w_down, b_down, "mlp.down", hidden);
+}
+
+/* Experts and an MLP next to them, each with a norm before it and one after it. */
+static int both(Compile *c, const Decoder *d, int l, int x, int norm)
+{
+	const int hidden = c->model.config.hidden_dim;
+	int y = dense(c, d, l, x, norm, d->spec.dense_dim);
+	y = d_rmsnorm(c, d, l, y, d_vector(c, d, l, NAME_DENSE_POST_NORM, hidden), "mlp.out");
+	int n = d_rmsnorm(c, d, l, x, d_vector(c, d, l, NAME_EXPERTS_NORM, hidden), "experts.norm");
+	n = d_experts(c, d, l, n, x);
+	n = d_rmsnorm(c, d, l, n, d_vector(c, d, l, NAME_EXPERTS_POST_NORM, hidden), "experts.out");
+	return d_add(c, l, y, n, "mlp.both");
 }
 
 int d_mlp(Compile *c, const Decoder *d, int l, int x)
 {
-	int norm = d_pre_norm(c, d, l, NAME_MLP_NORM);
-	int y = d->spec.n_experts ? d_experts(c, d, l, d_before(c, d, l, x, norm, "mlp.norm")) : dense(c, d, l, x, norm);
-	return d_after(c, d, l, x, y, NAME_MLP_POST_NORM, "out");
+	const LayerSpec *s = &d->spec;
+	const bool is_last = !s->ple_dim && !d->names[NAME_LAYER_SCALE]; /* what it gives is the layer's output */
+	int norm = d_pre_norm(c, d, l, NAME_MLP_NORM), y;
+	if (s->dense_dim)
+		y = both(c, d, l, x, norm);
+	else if (s->n_experts)
+		y = d_experts(c, d, l, d_before(c, d, l, x, norm, "mlp.norm"), x);
+	else
+		y = dense(c, d, l, x, norm, s->ffn_dim);
+	x = d_layer_embedding(c, d, l, d_after(c, d, l, x, y, NAME_MLP_POST_NORM, is_last ? "out" : "mlp.sum"));
+	if (!d->names[NAME_LAYER_SCALE])
+		return x;
+	int z = d_act(c, l, "out", DT_bf16, c->model.config.hidden_dim);
+	g_op(c, OP_scale_by, l, BOTH, NULL, (int[]){x, g_weight(c, d_part(c, d, l, NAME_LAYER_SCALE), 1, 1, 0), z});
+	return z;
 }
 
 /* The same for layer l. */
@@ -191,7 +226,7 @@ static Decoder d_layer(Compile *c, const Decoder *model, int l)
 		.window = s.window < c->graph.max_context ? s.window : 0, /* as long as the context it hides nothing */
 		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
 		.n_groups = s.n_groups, .top_groups = s.top_groups, .share_eps = (float)s.share_eps,
-		.share_scale = (float)s.share_scale,
+		.share_scale = (float)s.share_scale, .gate_slope = (float)s.gate_slope,
 		.n_k_heads = s.n_k_heads, .n_v_heads = s.n_v_heads, .k_dim = s.k_dim, .v_dim = s.v_dim, .n_taps = s.n_taps};
 	return d;
 }
@@ -222,7 +257,9 @@ void build_decoder(Compile *c)
 		model.inv_freq[i] = g_constant(c, i ? arena_printf(&c->scratch, "atlas.inv_freq.%d", i) : "atlas.inv_freq",
 			DT_f32, n / 2, inv_freq);
 	}
+	model.caches = ARENA_ARRAY(&c->arena, Cache, cf->n_layers + 1);
 	g_begin(c, model.prefix, &s, &ends);
+	model.ple = d_layer_embeddings(c, &s, &model, ends.x);
 	for (int l = 0; l < cf->n_layers; l++) {
 		const Decoder d = d_layer(c, &model, l);
 		ends.x = d.spec.mixer == MIXER_DELTA ? d_delta(c, &s, &d, l, ends.x) : d_attention(c, &s, &d, l, ends.x);

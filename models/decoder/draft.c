@@ -119,12 +119,10 @@ static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const 
 	int rows, int masks, int out[2])
 {
 	const int end = c->graph.n_layers;
-	int logits = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logits", name), 2,
-		(int64_t[]){DIM_ROWS, head->n});
+	int logits = g_logits(c, end, BOTH, &head->rows, rows, arena_printf(&c->arena, "%s.logits", name), DIM_ROWS);
 	out[0] = rows_of_i32(c, arena_printf(&c->arena, "%s.drawn", name));
 	out[1] = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logprob", name), 1,
 		(int64_t[]){DIM_ROWS});
-	g_linear(c, end, BOTH, &head->rows, rows, -1, logits);
 	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, head->ids, s->row_slot, s->row_pos, s->sampling,
 		s->limits, s->rules, masks, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
 }

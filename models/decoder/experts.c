@@ -1,12 +1,18 @@
 /* experts.c - a layer's experts: which rows go to which, what these make of them, and the one that all rows go to.
  *
  * A checkpoint has three tensors for each expert, or two for all of them (gate_up_proj, down_proj), where rows of gate
- * come before those of up. Either becomes the same two operands. Which it is, is seen from the names alone: of a
- * transposed one the shape would not show where both dims are equal.
+ * come before those of up, or three for all. Any becomes the same two operands. Which it is, is seen from the names
+ * alone. Families whose publisher has the two transposed have them as other writers store them as well: the shape shows
+ * it, unless both dims are equal.
+ *
+ * Clamped experts (ops.h) are two tensors with biases, whose rows of gate and up alternate and stay so. In MXFP4 each
+ * is two tensors, of codes and of scales, with matrices as they are elsewhere; where they are numbers these are
+ * transposed.
  */
 #include "compiler/read/config_keys.h"
 #include "models/decoder/decoder.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,11 +43,12 @@ static const char *of_experts(Compile *c, const Decoder *d, int l, TensorRole ro
 static bool is_fused(Compile *c, const Decoder *d, int l)
 {
 	const Config *cf = &c->model.config;
-	static const char *const tails[] = {"", "_scale_inv"};
+	static const char *const tails[] = {"", "_scale_inv", "_blocks", "_scales"};
 	const StTensor *one = NULL; /* any of them, where another is missing */
-	for (int i = 0; i < 4 && !one; i++)
-		one = g_find_tensor(c, arena_printf(&c->scratch, "%s%s",
-			of_experts(c, d, l, i % 2 ? NAME_EXPERTS_DOWN : NAME_EXPERTS_GATE_UP), tails[i / 2]));
+	const TensorRole roles[] = {d->names[NAME_EXPERTS_GATE] ? NAME_EXPERTS_GATE : NAME_EXPERTS_GATE_UP,
+		NAME_EXPERTS_DOWN};
+	for (int i = 0; i < (d->spec.act == ACT_CLAMPED ? 8 : 4) && !one; i++)
+		one = g_find_tensor(c, arena_printf(&c->scratch, "%s%s", of_experts(c, d, l, roles[i % 2]), tails[i / 2]));
 	const int n = count_experts(c, d, l);
 	if (one && n)
 		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[one->shard].path, 0, 0},
@@ -50,7 +57,7 @@ static bool is_fused(Compile *c, const Decoder *d, int l)
 	else if (n && n != d->spec.n_experts)
 		fail_at(&c->diags, A0602, cf->at_experts, "%s = %d: the checkpoint has %d of layer %d (%s)",
 			key_of_reader(cf->family, READER_EXPERTS)->name, d->spec.n_experts, n, l, d_part(c, d, l, NAME_EXPERTS));
-	return one || c->cmd.random_weights;
+	return one || d->names[NAME_EXPERTS_GATE] || c->cmd.random_weights || d->spec.act == ACT_CLAMPED;
 }
 
 /* Matrices [E, sum of rows, cols] of the modules of each expert. */
@@ -69,30 +76,111 @@ static Product products(Compile *c, const Decoder *d, int l, int n, const Tensor
 	return out;
 }
 
+/* Is a tensor [E, cols, rows], of a family where it may be? One that is neither this nor [E, rows, cols] is said to be
+ * wrong by what reads it. */
+static bool is_turned(Compile *c, const Decoder *d, const char *name, int64_t rows, int64_t cols)
+{
+	if (d->spec.act == ACT_CLAMPED) /* always */
+		return true;
+	const StTensor *t = d->spec.may_be_turned ? g_find_tensor(c, name) : NULL;
+	if (!t || t->n_dims != 3)
+		return false;
+	if (rows == cols && t->shape[1] == rows && t->shape[2] == rows)
+		fail_at(&c->diags, A0602, (Loc){c->model.shards.at[t->shard].path, 0, 0}, "tensor %s has matrices of %lld rows "
+			"and as many columns: whether they are transposed cannot be seen", t->name, (long long)rows);
+	return t->shape[1] == cols && t->shape[2] == rows;
+}
+
 static Product fused_product(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows, int64_t cols)
 {
 	const int64_t all = d->spec.n_experts * rows;
 	Piece piece = {of_experts(c, d, l, role), all, 0, all, NULL};
 	Product out = {.name = piece.module, .n_pieces = 1, .pieces = &piece, .cols = cols, .experts = d->spec.n_experts,
-		.is_fused = true};
+		.is_fused = true, .is_turned = is_turned(c, d, piece.module, rows, cols)};
 	g_products_of(c, 1, &out);
 	return out;
 }
 
-/* What experts are chosen by, besides what the router makes of a row; -1 = there is none. */
+/* Of two tensors of all experts, gate and up: the rows of an expert's gate, then those of its up. With --random-weights
+ * one tensor. */
+static Product gate_and_up(Compile *c, const Decoder *d, int l, int64_t rows, int64_t cols)
+{
+	const int experts = d->spec.n_experts;
+	if (!d->names[NAME_EXPERTS_GATE] || c->cmd.random_weights)
+		return fused_product(c, d, l, NAME_EXPERTS_GATE_UP, 2 * rows, cols);
+	const char *names[] = {of_experts(c, d, l, NAME_EXPERTS_GATE), of_experts(c, d, l, NAME_EXPERTS_UP)};
+	Piece *pieces = ARENA_ARRAY(&c->scratch, Piece, 2 * experts);
+	for (int i = 0; i < 2 * experts; i++)
+		pieces[i] = (Piece){names[i % 2], experts * rows, i / 2 * rows, rows, NULL};
+	Product out = {.name = of_experts(c, d, l, NAME_EXPERTS_GATE_UP), .n_pieces = 2 * experts, .pieces = pieces,
+		.cols = cols, .experts = experts, .is_fused = true};
+	g_products_of(c, 1, &out);
+	return out;
+}
+
+/* Scores of experts. A router may read the stream itself, normalised and times a tensor over the root of its size. */
+static int scores(Compile *c, const Decoder *d, int l, int n, int x, const Product *router, int bias)
+{
+	const int hidden = c->model.config.hidden_dim;
+	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
+	if (!d->names[NAME_ROUTER_SCALE]) {
+		g_linear(c, l, BOTH, router, n, bias, logits);
+		return logits;
+	}
+	int scale = g_weight(c, d_part(c, d, l, NAME_ROUTER_SCALE), 1, hidden, 0);
+	int plain = d_act(c, l, "router.plain", DT_f32, d->spec.n_experts);
+	Attrs attrs = d->attrs;
+	attrs.norm_one = 0;
+	attrs.factor = (float)(1 / sqrt(hidden));
+	int y = d_act(c, l, "router.norm", DT_bf16, hidden);
+	g_op(c, OP_rmsnorm, l, BOTH, &attrs, (int[]){x, scale, y});
+	g_linear(c, l, BOTH, router, y, bias, plain);
+	g_op(c, OP_scale, l, BOTH, &attrs, (int[]){plain, logits});
+	return logits;
+}
+
+/* What experts are chosen by besides the router's sigmoids, or is added to what a softmax is of; -1 = there is none. */
 static int router_bias(Compile *c, const Decoder *d, int l)
 {
 	return d->names[NAME_ROUTER_BIAS] ? g_weight(c, d_part(c, d, l, NAME_ROUTER_BIAS), 1, d->spec.n_experts, 0) : -1;
 }
 
-static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
+static int bias_of_experts(Compile *c, const Decoder *d, int l, TensorRole role, int64_t rows)
+{
+	return g_weight(c, arena_printf(&c->scratch, "%s_bias", of_experts(c, d, l, role)), 2, d->spec.n_experts, rows);
+}
+
+/* What a row's experts make of it. */
+static int apply_experts(Compile *c, const Decoder *d, int l, const Attrs *attrs, const Product *gate_up,
+	const Product *down, int n, int expert, int share)
+{
+	const int hidden = c->model.config.hidden_dim;
+	int y = d_act(c, l, "experts", DT_bf16, hidden);
+	if (d->spec.act != ACT_CLAMPED) {
+		const OpKind kind = d->spec.act == ACT_GELU_TANH ? OP_experts_gelu
+			: d->spec.gate_limit > 0 ? OP_experts_limited : OP_experts;
+		g_op(c, kind, l, BOTH, attrs, (int[]){n, expert, share,
+			gate_up->w, gate_up->scale, gate_up->row_scale, down->w, down->scale, down->row_scale, y});
+		return y;
+	}
+	const int up_bias = bias_of_experts(c, d, l, NAME_EXPERTS_GATE_UP, 2 * (int64_t)d->spec.ffn_dim);
+	const int down_bias = bias_of_experts(c, d, l, NAME_EXPERTS_DOWN, hidden);
+	if (gate_up->row_scale >= 0 || down->row_scale >= 0)
+		fail_at(&c->diags, A0603, c->model.config.at_experts, "%s: scales of rows or tensors are not implemented for "
+			"clamped experts", d_part(c, d, l, NAME_EXPERTS));
+	g_op(c, OP_experts_clamped, l, BOTH, attrs, (int[]){n, expert, share, gate_up->w, gate_up->scale, up_bias, down->w,
+		down->scale, down_bias, y});
+	return y;
+}
+
+static int chosen_experts(Compile *c, const Decoder *d, int l, int n, int x)
 {
 	const Config *cf = &c->model.config;
 	const int hidden = cf->hidden_dim, width = d->spec.ffn_dim;
 	Product router, gate_up, down;
 	d_products(c, d, l, 1, (const TensorRole[]){NAME_ROUTER}, (int64_t[]){d->spec.n_experts}, hidden, &router);
 	if (is_fused(c, d, l)) {
-		gate_up = fused_product(c, d, l, NAME_EXPERTS_GATE_UP, 2 * width, hidden);
+		gate_up = gate_and_up(c, d, l, width, hidden);
 		down = fused_product(c, d, l, NAME_EXPERTS_DOWN, hidden, width);
 	} else {
 		gate_up = products(c, d, l, 2, (const TensorRole[]){NAME_EXPERT_GATE, NAME_EXPERT_UP}, "gate_up", width,
@@ -105,18 +193,22 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n)
 	Attrs attrs = d->attrs;
 	attrs.block_n = gate_up.scale >= 0 ? gate_up.block_n : down.block_n;
 	attrs.block_k = gate_up.scale >= 0 ? gate_up.block_k : down.block_k;
-	int logits = d_act(c, l, "router", DT_f32, d->spec.n_experts);
-	g_linear(c, l, BOTH, &router, n, -1, logits);
+	const bool by_sigmoid = d->spec.router == ROUTER_SIGMOID;
+	int logits = scores(c, d, l, n, x, &router, by_sigmoid ? -1 : router_bias(c, d, l));
 	int expert = d_act(c, l, "expert", DT_i32, d->spec.n_active);
 	int share = d_act(c, l, "share", DT_f32, d->spec.n_active);
-	if (d->spec.router == ROUTER_SIGMOID)
+	if (by_sigmoid)
 		g_op(c, OP_route_sigmoid, l, BOTH, &d->attrs, (int[]){logits, router_bias(c, d, l), expert, share});
 	else
 		g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
-	int y = d_act(c, l, "experts", DT_bf16, hidden);
-	g_op(c, OP_experts, l, BOTH, &attrs, (int[]){n, expert, share, gate_up.w, gate_up.scale, gate_up.row_scale, down.w,
-		down.scale, down.row_scale, y});
-	return y;
+	if (d->names[NAME_SHARE_SCALE]) {
+		int scaled = d_act(c, l, "share.scaled", DT_f32, d->spec.n_active);
+		g_op(c, OP_scale_shares, l, BOTH, NULL, (int[]){share, expert,
+			g_weight(c, d_part(c, d, l, NAME_SHARE_SCALE), 1, d->spec.n_experts, 0), scaled});
+		share = scaled;
+	}
+	attrs.gate_limit = (float)d->spec.gate_limit;
+	return apply_experts(c, d, l, &attrs, &gate_up, &down, n, expert, share);
 }
 
 static int shared_expert(Compile *c, const Decoder *d, int l, int n)
@@ -132,7 +224,7 @@ static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 	int gate = d_linear(c, l, n, &w[0], -1, "shared.gate", width);
 	int up = d_linear(c, l, n, &w[1], -1, "shared.up", width);
 	int h = d_act(c, l, "shared.h", DT_bf16, width);
-	g_op(c, OP_swiglu, l, BOTH, NULL, (int[]){gate, up, h});
+	d_gate(c, d, l, gate, up, h);
 	int y = d_linear(c, l, h, &w_down, -1, "shared.down", hidden);
 	if (!has_share)
 		return y;
@@ -141,8 +233,8 @@ static int shared_expert(Compile *c, const Decoder *d, int l, int n)
 	return gated;
 }
 
-int d_experts(Compile *c, const Decoder *d, int l, int n)
+int d_experts(Compile *c, const Decoder *d, int l, int n, int x)
 {
-	int y = chosen_experts(c, d, l, n);
+	int y = chosen_experts(c, d, l, n, x);
 	return d->spec.shared_dim ? d_add(c, l, y, shared_expert(c, d, l, n), "mlp") : y;
 }

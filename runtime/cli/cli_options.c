@@ -195,7 +195,7 @@ static const Opt options[] = {
 	{"--name", 0, SERVE, "NAME", "name of the model in the API; repeated: aliases (default: the file's name)",
 		WORDS, FIELD(names), 0, 0},
 	{"--tool-format", 0, SERVE, "NAME",
-		"form of tool calls: hermes, qwen3_coder, llama3_json, mistral_calls or none (default: the chat template's)",
+		"form of tool calls, as docs/tools.md lists them, or none (default: the chat template's)",
 		TEXT, FIELD(tool_format), 0, 0},
 	{"Access", 0, SERVE, NULL, NULL, HEADING, 0, 0, 0},
 	{"--api-key-file", 0, SERVE, "FILE", "file of API keys, one per line; each request must have one of them",

@@ -1,7 +1,8 @@
 /* ref_attention.c - paged keys and values, and attention over them.
  *
  * Position p of slot s is in page page_table[s, p / PAGE], line p % PAGE. A row sees the
- * positions up to its own, with WINDOW the last WINDOW of them.
+ * positions up to its own, with WINDOW the last WINDOW of them. A sink is one score more, of a position whose value is
+ * 0.
  *
  * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each is kept as the number that it
  * is worth, in f32 like everything else: what is written has been through the format, what is read is multiplied by its
@@ -71,12 +72,20 @@ void ref_kv_write(const RefCall *c)
 	}
 }
 
+static float sink_of(const RefCall *c, int h)
+{
+	float sink = -INFINITY;
+	if (ref_has(c, "sinks"))
+		ref_convert(ref_arg(c, "sinks"), h, 1, &sink);
+	return sink;
+}
+
 /* Positions begin..end-1 of a slot under one query head: in `sums` the values weighted by exp(score - largest score);
  * the weights' sum is returned. */
 static double attend(const RefCall *c, const float *q, int slot, int h, int64_t begin, int64_t end, double *sums)
 {
 	int hdim = c->attrs.head_dim, kv_head = h / (c->attrs.n_heads / c->attrs.n_kv_heads);
-	double *scores = sums + hdim, max = -INFINITY, sum = 0;
+	double *scores = sums + hdim, sink = (double)sink_of(c, h), max = sink, sum;
 	float *room = (float *)(scores + ref_dim(c, "page_table", 1) * c->attrs.page);
 
 	for (int64_t p = begin; p < end; p++) {
@@ -86,6 +95,7 @@ static double attend(const RefCall *c, const float *q, int slot, int h, int64_t 
 	}
 	for (int d = 0; d < hdim; d++)
 		sums[d] = 0;
+	sum = sink > -INFINITY ? exp(sink - max) : 0;
 	for (int64_t p = begin; p < end; p++) {
 		Line line = line_of(c, 1, slot, p, kv_head);
 		const float *v = read_line(&line, hdim, room);

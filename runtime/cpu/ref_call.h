@@ -24,6 +24,9 @@ static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 	return ref_arg(c, name)->shape[i];
 }
 
+/* x within bounds; a NaN stays one. */
+static inline double ref_within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+
 /* The call's scratch, as its function takes it. */
 typedef struct RefRoom {
 	size_t used; /* bytes */
@@ -44,6 +47,8 @@ float ref_group_scale(const float *x, int64_t n, float scale);
 /* n elements, of which FP8_BLOCK each have a scale, `stride` floats from one to the next. */
 void ref_codes_of(const float *x, int64_t n, float *y, float *scale, int64_t stride);
 void ref_values_of(const float *codes, int64_t n, const float *scale, int64_t stride, float *y);
+
+double ref_gelu(double x); /* its tanh form */
 
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);

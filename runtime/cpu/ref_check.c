@@ -82,7 +82,7 @@ static const char *check_experts(const Graph *g, const GraphOp *op)
 		return "GROUPS do not divide the experts there are, or TOP_GROUPS is more than them";
 	if (a->n_active < 1 || a->n_active > (has_groups ? n / a->n_groups * a->top_groups : n))
 		return "TOPK is not between 1 and the experts there are";
-	if (op->kind == OP_experts && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
+	if (!routes && (op->operands[op_operand(op->kind, "gate_up_scale")] >= 0 ||
 		op->operands[op_operand(op->kind, "down_scale")] >= 0) && (a->block_n < 1 || a->block_k < 1))
 		return "scales of blocks that have no size";
 	return NULL;
@@ -122,6 +122,8 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm) &&
 		x->shape[1] % a->head_dim != 0)
 		return "a row is not a whole number of heads";
+	if (op->kind == OP_columns && (a->first < 0 || a->first + g->tensors[op->operands[1]].shape[1] > x->shape[1]))
+		return "columns from FIRST on are not there";
 	if (op->kind == OP_draw && (a->ahead < 1 || a->ahead > 2))
 		return "AHEAD is neither 1 nor 2";
 	if ((op->kind == OP_sample || op->kind == OP_draw) && (a->n_valid < 1 ||

@@ -116,11 +116,25 @@ void ref_route_sigmoid(const RefCall *c)
 			ref_ints(c, "expert") + t * active, ref_floats(c, "share") + t * active);
 }
 
+void ref_scale_shares(const RefCall *c)
+{
+	const int64_t n = ref_dim(c, "share", 0) * ref_dim(c, "share", 1), n_experts = ref_dim(c, "w", 0);
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t e = ref_ints(c, "expert")[i];
+		float w = 0; /* of a row that a lying graph made */
+		if (e >= 0 && e < n_experts)
+			ref_convert(ref_arg(c, "w"), e, 1, &w);
+		ref_floats(c, "y")[i] = ref_floats(c, "share")[i] * w;
+	}
+}
+
 /* Matrices [E, n, k] of experts with their scales. */
 typedef struct Matrices {
 	RefOperand w, scale, row_scale; /* data NULL = absent */
 	int64_t n, k;                   /* of one expert */
 	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
+	double limit;                   /* GATE_LIMIT, else infinity */
+	bool is_gelu;                   /* what gates is gelu, else silu */
 } Matrices;
 
 /* One matrix [n, k] becomes matrices [1, n, k]. */
@@ -140,12 +154,16 @@ static Matrices matrices(const RefCall *c, const char *w, int pieces)
 	const bool is_shared = strncmp(w, "shared", 6) == 0;
 	snprintf(scale, sizeof scale, "%s_scale", w);
 	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
-	return (Matrices){x, as_matrices(ref_arg(c, scale)), *ref_arg(c, row_scale), x.shape[1], x.shape[2],
+	const bool may_be_by_row = op_operand(c->op, row_scale) >= 0;
+	return (Matrices){x, as_matrices(ref_arg(c, scale)), may_be_by_row ? *ref_arg(c, row_scale) : (RefOperand){0},
+		x.shape[1], x.shape[2],
 		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
-		is_shared ? c->attrs.shared_block_k : c->attrs.block_k};
+		is_shared ? c->attrs.shared_block_k : c->attrs.block_k,
+		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY,
+		c->op == OP_experts_gelu || c->op == OP_experts_up_gelu};
 }
 
-static float scale_at(const RefOperand *from, int64_t i)
+static float element_at(const RefOperand *from, int64_t i)
 {
 	float value;
 	ref_convert(from, i, 1, &value);
@@ -162,13 +180,13 @@ static double product(const Matrices *m, int64_t e, int64_t n, const float *x, f
 		for (int64_t from = 0; from < m->k; from += m->block_k) {
 			const int64_t to = from + m->block_k < m->k ? from + m->block_k : m->k;
 			const float scale =
-				scale_at(&m->scale, (e * m->scale.shape[1] + row) * m->scale.shape[2] + from / m->block_k);
+				element_at(&m->scale, (e * m->scale.shape[1] + row) * m->scale.shape[2] + from / m->block_k);
 			for (int64_t k = from; k < to; k++)
 				room[k] *= scale;
 		}
 	}
 	if (m->row_scale.data) {
-		const float scale = scale_at(&m->row_scale, e * m->n + n);
+		const float scale = element_at(&m->row_scale, e * m->n + n);
 		for (int64_t k = 0; k < m->k; k++)
 			room[k] *= scale;
 	}
@@ -182,19 +200,35 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* h[n] = factor * (silu(gate x) * (up x)) of expert e; `room` [k] for a row. */
+/* h[n] = factor * (silu(gate x) * (up x)) of expert e, or with gelu, either within the limit; `room` [k] for a row. */
 static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
 {
 	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
-		const double gate = (float)product(up, e, n, x, room);
-		h[n] = (float)(factor * (gate * sigmoid(gate) * (float)product(up, e, up->piece + n, x, room)));
+		const double gate = (float)product(up, e, n, x, room), other = (float)product(up, e, up->piece + n, x, room);
+		h[n] = (float)(factor * (ref_within(up->is_gelu ? ref_gelu(gate) : gate * sigmoid(gate), -INFINITY, up->limit) *
+			ref_within(other, -up->limit, up->limit)));
+	}
+}
+
+/* h[n] = factor * ((up + 1) * gate * sigmoid(GATE_SLOPE gate)) of expert e, whose rows of gate and up alternate. */
+static void clamped(const RefCall *c, const Matrices *up, int64_t e, const float *x, double factor, Slice s,
+	float *room, float *h)
+{
+	const RefOperand *bias = ref_arg(c, "gate_up_bias");
+	const double limit = (double)c->attrs.gate_limit, slope = (double)c->attrs.gate_slope;
+	for (int64_t n = first_of(s, up->n / 2); n < end_of(s, up->n / 2); n++) {
+		const int64_t row = 2 * n, at = e * up->n + row;
+		const double gate = fmin((float)product(up, e, row, x, room) + element_at(bias, at), limit);
+		const double with = fmin((float)product(up, e, row + 1, x, room) + element_at(bias, at + 1), limit);
+		h[n] = (float)(factor * ((fmax(with, -limit) + 1) * gate * sigmoid(slope * gate)));
 	}
 }
 
 /* Rows part, part + parts, ... */
-void ref_experts(const RefCall *c)
+static void of_experts(const RefCall *c, bool is_clamped)
 {
-	const Matrices up = matrices(c, "gate_up", 2), down = matrices(c, "down", 1);
+	const Matrices up = matrices(c, "gate_up", is_clamped ? 1 : 2), down = matrices(c, "down", 1);
+	const RefOperand *bias = is_clamped ? ref_arg(c, "down_bias") : NULL;
 	const int64_t rows = ref_dim(c, "x", 0), active = c->attrs.n_active, n_experts = up.w.shape[0];
 	/* sums in float64; then floats: a row of either matrix, the hidden row */
 	double *sum = ref_take(c, (sizeof(double) + sizeof(float)) * (size_t)up.k + 2 * sizeof(float) * (size_t)down.k);
@@ -208,14 +242,25 @@ void ref_experts(const RefCall *c)
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			gated(&up, e, x, 1, whole(), room, hidden);
-			for (int64_t i = 0; i < up.k; i++)
-				sum[i] += (double)ref_floats(c, "share")[t * active + j] * (float)product(&down, e, i, hidden, room);
+			if (is_clamped)
+				clamped(c, &up, e, x, 1, whole(), room, hidden);
+			else
+				gated(&up, e, x, 1, whole(), room, hidden);
+			for (int64_t i = 0; i < up.k; i++) {
+				const float more = bias ? element_at(bias, e * up.k + i) : 0;
+				const double share = (double)ref_floats(c, "share")[t * active + j];
+				sum[i] += share * ((float)product(&down, e, i, hidden, room) + more);
+			}
 		}
 		for (int64_t i = 0; i < up.k; i++)
 			y[i] = (float)sum[i];
 	}
 }
+
+void ref_experts(const RefCall *c) { of_experts(c, false); }
+void ref_experts_clamped(const RefCall *c) { of_experts(c, true); }
+void ref_experts_limited(const RefCall *c) { ref_experts(c); }
+void ref_experts_gelu(const RefCall *c) { ref_experts(c); }
 
 /* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
 
@@ -263,7 +308,8 @@ static float *take_row(const RefCall *c)
 
 void ref_experts_up(const RefCall *c)
 {
-	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
+	const Matrices up = matrices(c, "gate_up", 2);
+	const Matrices shared = op_operand(c->op, "shared") < 0 ? (Matrices){.n = 0} : matrices(c, "shared", 2);
 	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
 	const int64_t shares = ref_dim(c, "share", 1);
 	float *room = take_row(c);
@@ -277,6 +323,22 @@ void ref_experts_up(const RefCall *c)
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
 			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
+	}
+}
+
+void ref_experts_up_limited(const RefCall *c) { ref_experts_up(c); }
+void ref_experts_up_gelu(const RefCall *c) { ref_experts_up(c); }
+
+void ref_experts_up_clamped(const RefCall *c)
+{
+	const Matrices up = matrices(c, "gate_up", 1);
+	const int64_t pairs = ref_dim(c, "pair", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
+	float *room = take_row(c);
+	for (int64_t p = 0; p < pairs && room; p++) {
+		const int64_t e = expert_of(c, p, up.w.shape[0]), t = p / active;
+		if (e >= 0)
+			clamped(c, &up, e, ref_floats(c, "n") + t * up.k, (double)ref_floats(c, "share")[p], slice_of(c), room,
+				ref_floats(c, "h") + t * width + p % active * (up.n / 2));
 	}
 }
 
@@ -303,6 +365,22 @@ void ref_experts_down_rows(const RefCall *c)
 		}
 		if (shared.w.data && t < ref_ints(c, "step")[0])
 			brought_down(&shared, 0, h + active * down.k, slice_of(c), room, y + active * down.n);
+	}
+}
+
+void ref_experts_down_biased(const RefCall *c)
+{
+	const Matrices down = matrices(c, "down", 1);
+	const int64_t pairs = ref_dim(c, "pair", 0);
+	float *room = take_row(c);
+	for (int64_t p = 0; p < pairs && room; p++) {
+		const int64_t e = expert_of(c, p, down.w.shape[0]);
+		float *y = ref_floats(c, "y") + p * down.n;
+		if (e < 0)
+			continue;
+		brought_down(&down, e, ref_floats(c, "h") + p * down.k, slice_of(c), room, y);
+		for (int64_t i = first_of(slice_of(c), down.n); i < end_of(slice_of(c), down.n); i++)
+			y[i] += ref_floats(c, "share")[p] * element_at(ref_arg(c, "down_bias"), e * down.n + i);
 	}
 }
 

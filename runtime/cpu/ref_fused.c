@@ -253,7 +253,7 @@ static void attend(const RefCall *c, RefOperand row_pos)
 	RefOperand o = arg(c, "o"), qkv = arg(c, "qkv"), q = temporary(c, o.shape[0], o.shape[1]), absent = {0};
 	turn_and_write(c, row_pos, q);
 	RUN(c, OP_attention, arg(c, "step"), q, arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"), arg(c, "row_slot"),
-		row_pos, absent, arg(c, "page_table"), o);
+		row_pos, absent, arg(c, "page_table"), absent, o);
 	if (c->attrs.gated)
 		RUN(c, OP_sigmoid_gate, o, columns(c, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
 }
@@ -261,7 +261,7 @@ static void attend(const RefCall *c, RefOperand row_pos)
 void ref_attention_rows(const RefCall *c)
 {
 	RUN(c, OP_attention, arg(c, "step"), arg(c, "q"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"),
-		arg(c, "row_slot"), arg(c, "row_pos"), (RefOperand){0}, arg(c, "page_table"), arg(c, "o"));
+		arg(c, "row_slot"), arg(c, "row_pos"), (RefOperand){0}, arg(c, "page_table"), arg(c, "sinks"), arg(c, "o"));
 }
 
 static RefOperand temporary_ints(const RefCall *c, int64_t rows, int64_t cols)

@@ -254,16 +254,30 @@ void ref_swiglu(const RefCall *c)
 		y[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
 }
 
+double ref_gelu(double x)
+{
+	const double root = 0.79788456080286535588; /* of 2 / pi */
+	return x / 2 * (1 + tanh(root * (x + 0.044715 * x * x * x)));
+}
+
+void ref_swiglu_limited(const RefCall *c)
+{
+	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
+	float *y = ref_floats(c, "y");
+	const double limit = (double)c->attrs.gate_limit;
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)(ref_within(gate[i] / (1 + exp(-(double)gate[i])), -INFINITY, limit) *
+			ref_within((double)up[i], -limit, limit));
+}
+
 void ref_geglu(const RefCall *c)
 {
 	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
 	float *y = ref_floats(c, "y");
-	const double root = 0.79788456080286535588; /* of 2 / pi */
 	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
-	for (int64_t i = 0; i < n; i++) {
-		const double g = gate[i];
-		y[i] = (float)(g / 2 * (1 + tanh(root * (g + 0.044715 * g * g * g))) * up[i]);
-	}
+	for (int64_t i = 0; i < n; i++)
+		y[i] = (float)(ref_gelu((double)gate[i]) * up[i]);
 }
 
 void ref_scale(const RefCall *c)
@@ -273,6 +287,22 @@ void ref_scale(const RefCall *c)
 	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
 	for (int64_t i = 0; i < n; i++)
 		y[i] = c->attrs.factor * x[i];
+}
+
+void ref_scale_by(const RefCall *c)
+{
+	const float *x = ref_floats(c, "x"), factor = element(ref_arg(c, "w"), 0);
+	float *y = ref_floats(c, "y");
+	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = factor * x[i];
+}
+
+void ref_columns(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "y", 0), n = ref_dim(c, "y", 1), of = ref_dim(c, "x", 1);
+	for (int64_t t = 0; t < rows; t++)
+		memcpy(ref_floats(c, "y") + t * n, ref_floats(c, "x") + t * of + c->attrs.first, (size_t)n * sizeof(float));
 }
 
 void ref_soft_cap(const RefCall *c)

@@ -38,6 +38,10 @@ typedef enum GrammarKind {
 	GRAMMAR_OBJECT, /* any JSON object */
 	GRAMMAR_REGEX,  /* text: an expression that the whole answer matches */
 	GRAMMAR_CHOICE, /* json: a list of strings, one of which is the answer */
+	/* json: {"form", "schemas"}. A form is a text; a list of forms, one after the other; {"schema": S}, JSON of it;
+	 * {"regex": R}; {"either": [forms]}; {"optional": form}; {"many": form, "least": n, "most": n}, where -1 is any
+	 * number. References of its schemas lead to "schemas": "#/schemas/0/$defs/a". */
+	GRAMMAR_FORM,
 } GrammarKind;
 
 typedef struct GrammarSource {
@@ -49,7 +53,7 @@ typedef struct GrammarSource {
 
 /* Constant after it is compiled: any number of threads may read it. */
 typedef struct Grammar Grammar;
-/* NULL after filling *error. Takes at most about 100 ms. Any thread. */
+/* NULL after filling *error. Takes less than half a second. Any thread. */
 Grammar *grammar_compile(const GrammarSource *source, GrammarError *error);
 Grammar *grammar_keep(Grammar *g); /* one owner more; any thread */
 void grammar_free(Grammar *g);     /* one owner less; NULL is fine */
@@ -78,6 +82,8 @@ bool grammar_text_mask(GrammarText *t, uint32_t *words);
  * was. */
 bool grammar_text_push(GrammarText *t, int32_t token);
 bool grammar_text_push_bytes(GrammarText *t, const void *bytes, size_t n);
+/* Could it, outside of a list whose items must differ? */
+bool grammar_text_takes(GrammarText *t, const void *bytes, size_t n);
 bool grammar_text_is_whole(const GrammarText *t); /* may the text end here? */
 bool grammar_text_is_over(const GrammarText *t);  /* must it? */
 

@@ -1,10 +1,10 @@
-/* lexeme.c - automata over bytes: from sets of states of a nondeterministic one, and from two others. */
-#include "runtime/grammar/nfa.h"
+/* lexeme.c - automata over bytes, from two others. */
+#include "runtime/grammar/lexeme.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STATES = 32768, MOST_NODES = 200000,
+enum { MOST_STATES = 65535, MOST_SOLID = 5000,
 	FEW_STEPS_LEFT = 60000000 /* none of them for what only makes masks faster */ };
 
 bool effort_refuse(Effort *e, const char *why, int at)
@@ -31,7 +31,7 @@ bool effort_reserve(Effort *e, void **at, uint32_t *cap, uint32_t n, size_t byte
 	return true;
 }
 
-static bool spend(Effort *e, int64_t steps)
+bool effort_spend(Effort *e, int64_t steps)
 {
 	e->left -= steps;
 	return e->left >= 0 || effort_refuse(e, "it takes too long to compile", -1);
@@ -48,249 +48,32 @@ void lexeme_free(Lexeme *l)
 	free(l->is_inside);
 	free(l->least);
 	free(l->most);
+	free(l->solid);
 	*l = (Lexeme){0};
 }
 
-/* Nondeterministic automata ------------------------------------------------------------ */
-
-uint32_t nfa_add(Nfa *a, NfaNode node)
+bool lexeme_copy(const Lexeme *from, Lexeme *l, Effort *e)
 {
-	if (a->n >= MOST_NODES)
-		return effort_refuse(a->effort, "it is too large", -1);
-	if (!GROW(a->effort, a->nodes, a->cap, a->n + 1))
-		return 0;
-	a->nodes[a->n] = node;
-	return a->n++;
-}
-
-uint32_t nfa_bytes(Nfa *a, uint8_t lo, uint8_t hi, uint32_t next)
-{
-	return nfa_add(a, (NfaNode){.kind = NFA_BYTES, .lo = lo, .hi = hi, .next = next});
-}
-
-uint32_t nfa_either(Nfa *a, uint32_t one, uint32_t other)
-{
-	return one == NFA_NOTHING ? other : nfa_add(a, (NfaNode){.kind = NFA_SPLIT, .next = one, .other = other});
-}
-
-uint32_t nfa_text(Nfa *a, const void *text, size_t n, uint32_t next)
-{
-	for (size_t i = n; i-- > 0;)
-		next = nfa_bytes(a, ((const uint8_t *)text)[i], ((const uint8_t *)text)[i], next);
-	return next;
-}
-
-/* The code points from lo to hi, whose encodings all have n bytes, where each place is a range of its own. */
-static uint32_t add_encodings(Nfa *a, uint32_t lo, uint32_t hi, int n, uint32_t next, uint32_t others)
-{
-	for (int i = 1; i < n; i++) {
-		const uint32_t m = (1u << (6 * i)) - 1;
-		if ((lo & ~m) == (hi & ~m))
-			continue;
-		if (lo & m)
-			return add_encodings(a, (lo | m) + 1, hi, n, next, add_encodings(a, lo, lo | m, n, next, others));
-		if ((hi & m) != m)
-			return add_encodings(a, hi & ~m, hi, n, next, add_encodings(a, lo, (hi & ~m) - 1, n, next, others));
+	const size_t n = from->n_states;
+	*l = (Lexeme){.n_states = from->n_states, .n_classes = from->n_classes};
+	memcpy(l->class_of, from->class_of, sizeof l->class_of);
+	l->next = malloc(n * l->n_classes * sizeof *l->next + 1);
+	l->accepts = malloc(n + 1);
+	l->ends = malloc(n + 1);
+	l->bytes = malloc(n * sizeof *l->bytes + 1);
+	if (!l->next || !l->accepts || !l->ends || !l->bytes) {
+		lexeme_free(l);
+		return effort_refuse(e, "there is no memory", -1);
 	}
-	uint8_t from[UTF8_MAX], to[UTF8_MAX];
-	utf8_write(from, lo);
-	utf8_write(to, hi);
-	for (int i = n; i-- > 0;)
-		next = nfa_bytes(a, from[i], to[i], next);
-	return nfa_either(a, others, next);
-}
-
-uint32_t nfa_points(Nfa *a, uint32_t lo, uint32_t hi, uint32_t next, uint32_t others)
-{
-	static const struct { uint32_t lo, hi; int n; } parts[] = {
-		{0, 0x7f, 1}, {0x80, 0x7ff, 2}, {0x800, 0xd7ff, 3}, {0xe000, 0xffff, 3}, {0x10000, 0x10ffff, 4}};
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		const uint32_t from = lo > parts[i].lo ? lo : parts[i].lo, to = hi < parts[i].hi ? hi : parts[i].hi;
-		if (from <= to)
-			others = add_encodings(a, from, to, parts[i].n, next, others);
-	}
-	return others;
-}
-
-/* Sets of states ------------------------------------------------------------ */
-
-/* Members are node * 2, or node * 2 + 1 once an end of the text was passed, after which nothing is read. */
-typedef struct Sets {
-	const Nfa *a;
-	Effort *e;
-	uint32_t *members; uint32_t n_members, members_cap;
-	struct SetOf { uint32_t first, n, hash; } *of; uint32_t n, cap; /* [0] is the empty one, which is dead */
-	uint32_t *table; uint32_t slots; /* number + 1 */
-	uint32_t *stack; uint32_t stack_cap;
-	uint32_t *seen, turn; /* [2 * nodes] the turn in which each was met */
-	uint32_t *fresh; uint32_t n_fresh, fresh_cap;
-} Sets;
-
-/* Adds what is reached from `member` without reading. */
-static bool reach(Sets *s, uint32_t member, bool at_start)
-{
-	uint32_t n = 0;
-	if (!GROW(s->e, s->stack, s->stack_cap, 1))
-		return false;
-	s->stack[n++] = member;
-	while (n > 0) {
-		const uint32_t m = s->stack[--n], ended = m & 1;
-		const NfaNode *o = &s->a->nodes[m / 2];
-		if (s->seen[m] == s->turn)
-			continue;
-		s->seen[m] = s->turn;
-		if (!spend(s->e, 4) || !GROW(s->e, s->stack, s->stack_cap, n + 2))
-			return false;
-		if (o->kind == NFA_SPLIT)
-			s->stack[n++] = o->other * 2 | ended;
-		if (o->kind == NFA_SPLIT || o->kind == NFA_PASS || (o->kind == NFA_START && at_start) ||
-			(o->kind == NFA_LATER && !at_start))
-			s->stack[n++] = o->next * 2 | ended;
-		else if (o->kind == NFA_END)
-			s->stack[n++] = o->next * 2 | 1;
-		else if (o->kind == NFA_ACCEPT || (o->kind == NFA_BYTES && (!ended || o->is_close))) {
-			if (!GROW(s->e, s->fresh, s->fresh_cap, s->n_fresh + 1))
-				return false;
-			s->fresh[s->n_fresh++] = m;
-		}
-	}
-	return true;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	return (x > y) - (x < y);
-}
-
-static void sort(uint32_t *of, uint32_t n)
-{
-	if (n > 24) {
-		qsort(of, n, sizeof *of, by_value);
-		return;
-	}
-	for (uint32_t i = 1, k; i < n; i++) {
-		const uint32_t value = of[i];
-		for (k = i; k > 0 && of[k - 1] > value; k--)
-			of[k] = of[k - 1];
-		of[k] = value;
-	}
-}
-
-static bool enlarge_table(Sets *s)
-{
-	if (s->n * 2 < s->slots)
-		return true;
-	const uint32_t slots = s->slots ? s->slots * 2 : 256;
-	uint32_t *table = calloc(slots, sizeof *table);
-	if (!table)
-		return effort_refuse(s->e, "there is no memory", -1);
-	for (uint32_t i = 0; i < s->n; i++) {
-		uint32_t at = s->of[i].hash & (slots - 1);
-		while (table[at])
-			at = (at + 1) & (slots - 1);
-		table[at] = i + 1;
-	}
-	free(s->table);
-	s->table = table;
-	s->slots = slots;
-	return true;
-}
-
-/* The number of the set of fresh members. */
-static bool intern(Sets *s, uint32_t *number)
-{
-	if (!spend(s->e, 8 * s->n_fresh + 16) || !enlarge_table(s))
-		return false;
-	sort(s->fresh, s->n_fresh);
-	const uint32_t hash = tok_hash_string(s->fresh, s->n_fresh * sizeof *s->fresh);
-	uint32_t at = hash & (s->slots - 1);
-	for (; s->table[at]; at = (at + 1) & (s->slots - 1)) {
-		const struct SetOf *o = &s->of[s->table[at] - 1];
-		if (o->hash == hash && o->n == s->n_fresh &&
-			(!o->n || memcmp(s->members + o->first, s->fresh, o->n * sizeof *s->fresh) == 0)) {
-			*number = s->table[at] - 1;
-			return true;
-		}
-	}
-	if (s->n >= MOST_STATES)
-		return effort_refuse(s->e, "it has too many states", -1);
-	if (!GROW(s->e, s->of, s->cap, s->n + 1) ||
-		!GROW(s->e, s->members, s->members_cap, s->n_members + s->n_fresh + 1))
-		return false;
-	s->of[s->n] = (struct SetOf){s->n_members, s->n_fresh, hash};
-	if (s->n_fresh)
-		memcpy(s->members + s->n_members, s->fresh, s->n_fresh * sizeof *s->fresh);
-	s->n_members += s->n_fresh;
-	s->table[at] = s->n + 1;
-	*number = s->n++;
-	return true;
-}
-
-/* Bytes that all nodes take alike are one class. */
-static void find_classes(const Nfa *a, Lexeme *l, uint8_t *first_of)
-{
-	bool begins[257] = {true};
-	for (uint32_t i = 0; i < a->n; i++)
-		if (a->nodes[i].kind == NFA_BYTES) {
-			begins[a->nodes[i].lo] = true;
-			begins[a->nodes[i].hi + 1] = true;
-		}
-	l->n_classes = 0;
-	for (int b = 0; b < 256; b++) {
-		if (begins[b])
-			first_of[l->n_classes++] = (uint8_t)b;
-		l->class_of[b] = (uint8_t)(l->n_classes - 1);
-	}
-}
-
-static bool step_set(Sets *s, uint32_t from, uint8_t byte, uint32_t *to)
-{
-	s->turn++;
-	s->n_fresh = 0;
-	for (uint32_t i = 0; i < s->of[from].n; i++) {
-		const NfaNode *o = &s->a->nodes[s->members[s->of[from].first + i] / 2];
-		if (o->kind == NFA_BYTES && o->lo <= byte && byte <= o->hi && !reach(s, o->next * 2, false))
-			return false;
-	}
-	*to = 0; /* most bytes lead nowhere */
-	return spend(s->e, s->of[from].n) && (s->n_fresh == 0 || intern(s, to));
-}
-
-static bool accepts_set(const Sets *s, uint32_t number)
-{
-	for (uint32_t i = 0; i < s->of[number].n; i++)
-		if (s->a->nodes[s->members[s->of[number].first + i] / 2].kind == NFA_ACCEPT)
-			return true;
-	return false;
-}
-
-static bool run_sets(Sets *s, uint32_t start, bool at_start, Lexeme *l)
-{
-	uint8_t first_of[256];
-	uint32_t cap = 0, accepts_cap = 0, number;
-	find_classes(s->a, l, first_of);
-	s->turn = 1;
-	if (!intern(s, &number) || !reach(s, start * 2, at_start) || !intern(s, &number))
-		return false;
-	if (number == 0)
-		return true; /* nothing at all */
-	for (uint32_t i = 0; i < s->n; i++) {
-		if (!GROW(s->e, l->next, cap, (i + 1) * l->n_classes) || !GROW(s->e, l->accepts, accepts_cap, i + 1))
-			return false;
-		l->accepts[i] = accepts_set(s, i);
-		for (uint32_t c = 0; c < l->n_classes; c++) {
-			if (!step_set(s, i, first_of[c], &number))
-				return false;
-			l->next[i * l->n_classes + c] = (uint16_t)number;
-		}
-	}
-	l->n_states = s->n;
-	return true;
+	memcpy(l->next, from->next, n * l->n_classes * sizeof *l->next);
+	memcpy(l->accepts, from->accepts, n);
+	memcpy(l->ends, from->ends, n);
+	memcpy(l->bytes, from->bytes, n * sizeof *l->bytes);
+	return effort_spend(e, (int64_t)n * l->n_classes / 4);
 }
 
 /* States that lead nowhere become 0, the others keep their order. */
-static bool prune(Lexeme *l, Effort *e)
+bool lexeme_prune(Lexeme *l, Effort *e)
 {
 	const uint32_t n = l->n_states, k = l->n_classes;
 	uint16_t *map = calloc(n + 1, sizeof *map);
@@ -302,7 +85,7 @@ static bool prune(Lexeme *l, Effort *e)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		lives[i] = l->accepts[i];
-	while (changed && spend(e, (int64_t)n * k / 2)) {
+	while (changed && effort_spend(e, (int64_t)n * k / 2)) {
 		changed = false;
 		for (uint32_t i = n; i-- > 1;)
 			for (uint32_t c = 0; c < k && !lives[i]; c++)
@@ -313,6 +96,8 @@ static bool prune(Lexeme *l, Effort *e)
 		map[i] = lives[i] ? (uint16_t)kept++ : 0;
 	if (!lives[1])
 		kept = 1; /* the start itself leads nowhere, so nothing does */
+	free(l->ends);
+	free(l->bytes);
 	l->ends = calloc(kept, 1);
 	l->bytes = calloc(kept, sizeof *l->bytes);
 	const bool has_room = l->ends && l->bytes;
@@ -337,35 +122,6 @@ static bool prune(Lexeme *l, Effort *e)
 	free(map);
 	free(lives);
 	return ok && !e->why;
-}
-
-bool nfa_lexeme(const Nfa *a, uint32_t start, bool at_start, Lexeme *l, Effort *e)
-{
-	Sets s = {.a = a, .e = e, .seen = calloc((size_t)a->n * 2 + 2, sizeof *s.seen)};
-	*l = (Lexeme){0};
-	bool ok = !e->why && (s.seen || effort_refuse(e, "there is no memory", -1)) && run_sets(&s, start, at_start, l) &&
-		prune(l, e);
-	free(s.seen);
-	free(s.members);
-	free(s.of);
-	free(s.table);
-	free(s.stack);
-	free(s.fresh);
-	if (!ok)
-		lexeme_free(l);
-	return ok;
-}
-
-bool lexeme_of_texts(const char *const *texts, const size_t *n_bytes, uint32_t n, Lexeme *l, Effort *e)
-{
-	Nfa a = {.effort = e};
-	uint32_t start = NFA_NOTHING, accept = nfa_add(&a, (NfaNode){.kind = NFA_PASS});
-	accept = nfa_add(&a, (NfaNode){.kind = NFA_ACCEPT});
-	for (uint32_t i = 0; i < n; i++)
-		start = nfa_either(&a, start, nfa_text(&a, texts[i], n_bytes[i], accept));
-	const bool ok = nfa_lexeme(&a, start, true, l, e);
-	free(a.nodes);
-	return ok;
 }
 
 /* Two automata ------------------------------------------------------------ */
@@ -446,7 +202,7 @@ static bool run_joint(const Joint *j, struct Pair start, Lexeme *l, Effort *e)
 	if (ok)
 		s.of[0] = (struct Pair){0};
 	for (uint32_t i = 0; ok && i < s.n; i++) {
-		ok = spend(e, 6 * l->n_classes) && GROW(e, l->next, cap, (i + 1) * l->n_classes) &&
+		ok = effort_spend(e, 6 * l->n_classes) && GROW(e, l->next, cap, (i + 1) * l->n_classes) &&
 			GROW(e, l->accepts, accepts_cap, i + 1);
 		if (!ok)
 			break;
@@ -460,7 +216,7 @@ static bool run_joint(const Joint *j, struct Pair start, Lexeme *l, Effort *e)
 		}
 	}
 	l->n_states = s.n;
-	ok = ok && prune(l, e);
+	ok = ok && lexeme_prune(l, e);
 	free(s.of);
 	free(s.table);
 	if (!ok)
@@ -527,7 +283,7 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 	for (uint32_t i = 0; i < n * m; i++)
 		equal[i] = l->accepts[i / m] == string->accepts[i % m] &&
 			memcmp(l->bytes[i / m], string->bytes[i % m], sizeof l->bytes[0]) == 0;
-	while (changed && spend(e, (int64_t)n * m * 4)) {
+	while (changed && effort_spend(e, (int64_t)n * m * 4)) {
 		changed = false;
 		for (uint32_t i = 0; i < n * m; i++)
 			for (uint32_t c = 0; c < both.n_classes && equal[i]; c++)
@@ -585,7 +341,7 @@ bool lexeme_measure(Lexeme *l, Effort *e)
 		memcpy(class, finer, sizeof *class * n);
 		if (bytes > 1 && (bytes & (bytes - 1)) == 0)
 			memcpy(l->near + row++ * n, class, sizeof *class * n);
-		ok = spend(e, 4 * (int64_t)n * l->n_classes + slots / 4);
+		ok = effort_spend(e, 4 * (int64_t)n * l->n_classes + slots / 4);
 	}
 	free(class);
 	free(finer);
@@ -654,7 +410,7 @@ static bool find_least(Lexeme *l, const uint8_t *one, Effort *e)
 	bool changed = true;
 	for (uint32_t s = 0; s < l->n_states; s++)
 		l->least[s] = l->accepts[s] ? 0 : ENDLESS;
-	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+	while (changed && effort_spend(e, (int64_t)l->n_states * l->n_classes)) {
 		changed = false;
 		for (uint32_t s = l->n_states; s-- > 1;)
 			for (uint32_t c = 0; c < l->n_classes; c++) {
@@ -674,7 +430,7 @@ static bool find_most(Lexeme *l, const uint8_t *one, bool *is_known, Effort *e)
 {
 	bool changed = true;
 	is_known[0] = true;
-	while (changed && spend(e, (int64_t)l->n_states * l->n_classes)) {
+	while (changed && effort_spend(e, (int64_t)l->n_states * l->n_classes)) {
 		changed = false;
 		for (uint32_t s = l->n_states; s-- > 1;) {
 			uint32_t most = 0, c = 0;
@@ -697,24 +453,49 @@ static bool find_most(Lexeme *l, const uint8_t *one, bool *is_known, Effort *e)
 	return !e->why;
 }
 
-/* Is every count between least and most that of some text? By induction over counts, it is if those of the states that
- * follow leave no gap. */
-static bool is_without_gaps(const Lexeme *l, const uint8_t *one, uint32_t s)
+/* From which count on, at least `from`, all up to the most are those of some text: by induction over counts they are if
+ * what is known of the states that follow leaves no gap. */
+static uint32_t solid_from(const Lexeme *l, const uint8_t *one, uint32_t s, uint32_t from)
 {
-	uint32_t until = l->accepts[s] ? 0 : l->least[s]; /* counts up to here can be */
+	uint32_t next = from; /* counts before this one can be */
 	bool changed = true;
-	while (changed && until < l->most[s]) {
-		changed = false;
-		for (uint32_t c = 0; c < l->n_classes; c++) {
+	while (next <= l->most[s] && next < MOST_SOLID) {
+		changed = next == 0 && l->accepts[s];
+		next += changed;
+		for (uint32_t c = 0; c < l->n_classes && !changed; c++) {
 			const uint32_t to = l->next[s * l->n_classes + c];
 			const bool more = !l->is_inside[s] && one[c] != '"';
-			if (to && and_one(l->most[to], more) > until && and_one(l->least[to], more) <= until + 1) {
-				until = and_one(l->most[to], more);
+			if (to && and_one(l->solid[to], more) <= next && and_one(l->most[to], more) >= next) {
+				next = and_one(l->most[to], more);
+				if (next == ENDLESS)
+					return from;
+				next++;
+				changed = true;
+			} else if (to && and_one(l->least[to], more) == next) {
+				next++;
 				changed = true;
 			}
 		}
+		if (!changed)
+			from = ++next;
 	}
-	return until >= l->most[s];
+	return next > l->most[s] ? from : MOST_SOLID;
+}
+
+static bool find_solid(Lexeme *l, const uint8_t *one, Effort *e)
+{
+	bool changed = true, known = true;
+	memcpy(l->solid, l->least, sizeof *l->solid * l->n_states);
+	while (changed && known && effort_spend(e, 4 * (int64_t)l->n_states * l->n_classes)) {
+		changed = false;
+		for (uint32_t s = l->n_states; s-- > 1 && known;) {
+			const uint32_t from = solid_from(l, one, s, l->solid[s]);
+			changed |= from != l->solid[s];
+			l->solid[s] = from;
+			known = from < MOST_SOLID;
+		}
+	}
+	return known;
 }
 
 bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e)
@@ -728,16 +509,21 @@ bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e)
 	l->is_inside = calloc(n + 1, sizeof *l->is_inside);
 	l->least = calloc(n + 1, sizeof *l->least);
 	l->most = calloc(n + 1, sizeof *l->most);
-	bool ok = (phase && waiting && is_known && l->is_inside && l->least && l->most) ||
+	l->solid = calloc(n + 1, sizeof *l->solid);
+	bool ok = (phase && waiting && is_known && l->is_inside && l->least && l->most && l->solid) ||
 		effort_refuse(e, "there is no memory", -1);
 	bool counts = ok && n > 1 && find_phases(l, string, one, phase, waiting);
 	for (uint32_t s = 1; s < n && counts; s++)
 		l->is_inside[s] = phase[s] != STRING_START;
 	ok = ok && (!counts || (find_least(l, one, e) && find_most(l, one, is_known, e) &&
-		spend(e, 4 * (int64_t)n * l->n_classes)));
+		effort_spend(e, 4 * (int64_t)n * l->n_classes)));
+	counts = counts && ok && find_solid(l, one, e);
+	ok = ok && !e->why;
 	l->span = 0;
+	l->has_gaps = false;
 	for (uint32_t s = 1; s < n && ok && counts; s++) {
-		counts = is_without_gaps(l, one, s);
+		l->has_gaps |= l->solid[s] != l->least[s];
+		l->span = l->solid[s] > l->span ? l->solid[s] : l->span;
 		l->span = l->least[s] > l->span ? l->least[s] : l->span;
 		l->span = l->most[s] != ENDLESS && l->most[s] > l->span ? l->most[s] : l->span;
 	}
@@ -748,8 +534,9 @@ bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e)
 		free(l->is_inside);
 		free(l->least);
 		free(l->most);
+		free(l->solid);
 		l->is_inside = NULL;
-		l->least = l->most = NULL;
+		l->least = l->most = l->solid = NULL;
 	}
 	return ok;
 }

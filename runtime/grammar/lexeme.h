@@ -13,6 +13,8 @@ typedef struct Effort {
 
 /* Says why, if nothing was said before; returns false. */
 bool effort_refuse(Effort *e, const char *why, int at);
+/* False: there were not as many left, which is the reason then. */
+bool effort_spend(Effort *e, int64_t steps);
 /* Room for `n` elements of array *at, doubled as needed. */
 bool effort_reserve(Effort *e, void **at, uint32_t *cap, uint32_t n, size_t bytes);
 #define GROW(e, at, cap, n) effort_reserve((e), (void **)&(at), &(cap), (n), sizeof *(at))
@@ -31,8 +33,10 @@ typedef struct Lexeme {
 					   * not known */
 	/* Of a string's lexeme whose texts can be counted, else NULL: */
 	bool *is_inside;  /* [n_states] the next byte begins no character */
-	uint32_t *least, *most; /* [n_states] characters to come: every count between them can be; most ENDLESS = any */
+	uint32_t *least, *most, *solid; /* [n_states] characters to come: least, and every count from solid to most, can be;
+									 * others may be, and are left out; most ENDLESS = any */
 	uint32_t span;    /* the largest of them that is not ENDLESS */
+	bool has_gaps;    /* of a state there is a count between least and solid */
 } Lexeme;
 enum { ENDLESS = UINT32_MAX };
 enum { NEAR = 5, NEAR_BYTES = 32 };
@@ -50,6 +54,10 @@ static inline bool lexeme_is_near(const Lexeme *l, uint32_t one, uint32_t other,
 }
 static inline bool lexeme_is_empty(const Lexeme *l) { return l->n_states < 2; } /* not even the empty text */
 void lexeme_free(Lexeme *l);
+/* *l becomes the same language, without what is known of it for masks. */
+bool lexeme_copy(const Lexeme *from, Lexeme *l, Effort *e);
+/* States that lead nowhere become 0; fills `ends` and `bytes` anew. */
+bool lexeme_prune(Lexeme *l, Effort *e);
 
 typedef enum Writing {
 	AS_TEXT,        /* the bytes of the text */
@@ -76,12 +84,14 @@ typedef enum Combine { BOTH, FIRST_ONLY, EITHER } Combine;
 bool lexeme_combine(const Lexeme *a, const Lexeme *b, Combine how, Lexeme *l, Effort *e);
 /* What is in `a`, strings as JSON, and has from lo to hi code points; hi UINT32_MAX = any number. */
 bool lexeme_of_length(const Lexeme *a, uint32_t lo, uint32_t hi, Lexeme *l, Effort *e);
-/* Fills is_inside, least and most, unless some count between is missing; `string` as lexeme_of_string made it. */
+/* Fills is_inside, least, most and solid, unless counts are missing without end; `string` is of lexeme_of_string. */
 bool lexeme_count(Lexeme *l, const Lexeme *string, Effort *e);
 /* Can a text from this state have from lo to hi characters? */
 static inline bool lexeme_can_have(const Lexeme *l, uint32_t state, uint32_t lo, uint32_t hi)
 {
-	return l->least[state] <= hi && l->most[state] >= lo;
+	const uint32_t from = l->solid[state] > lo ? l->solid[state] : lo;
+	const uint32_t until = l->most[state] < hi ? l->most[state] : hi;
+	return from <= until || (lo <= l->least[state] && l->least[state] <= hi);
 }
 /* Is all of the text of the language? */
 bool lexeme_has(const Lexeme *l, const void *text, size_t n);

@@ -561,13 +561,21 @@ static bool push_unique(GrammarText *t, const uint8_t *bytes, size_t n)
 	return s != 0;
 }
 
+static uint32_t state_after(GrammarText *t, const uint8_t *bytes, size_t n)
+{
+	uint32_t s = t->state;
+	for (size_t i = 0; i < n && s; i++)
+		s = match_step(&t->m, s, bytes[i]);
+	return s;
+}
+
+bool grammar_text_takes(GrammarText *t, const void *bytes, size_t n) { return state_after(t, bytes, n) != 0; }
+
 bool grammar_text_push_bytes(GrammarText *t, const void *bytes, size_t n)
 {
 	if (t->g->has_fresh)
 		return push_unique(t, bytes, n);
-	uint32_t s = t->state;
-	for (size_t i = 0; i < n && s; i++)
-		s = match_step(&t->m, s, ((const uint8_t *)bytes)[i]);
+	const uint32_t s = state_after(t, bytes, n);
 	if (s == 0)
 		return false;
 	t->state = s;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NODES = 1 << 20, MOST_STEPS = 90000000 /* of a compilation: some 100 ms */ };
+enum { MOST_NODES = 1 << 20, MOST_STEPS = 90000000 /* of a compilation: 100 to 450 ms */ };
 
 Grammar *nodes_open(void)
 {

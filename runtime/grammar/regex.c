@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Range { uint32_t lo, hi; } Range;
-
 typedef enum TreeKind {
 	TREE_SET, TREE_LIST, TREE_EITHER, TREE_REPEAT, TREE_START, TREE_END,
 	TREE_AHEAD, TREE_NOT_AHEAD, /* (?=child) and (?!child) */
@@ -22,7 +20,7 @@ typedef struct TreeNode {
 	uint32_t child, sibling; /* 0 = none */
 } TreeNode;
 
-enum { MOST_REPEATS = 65535, MOST_POINT = 0x10ffff };
+enum { MOST_REPEATS = 65535 };
 
 typedef struct Parser {
 	const unsigned char *text;
@@ -398,31 +396,6 @@ static uint32_t parse_either(Parser *p)
 
 typedef struct Builder { const Parser *tree; Nfa a; Writing writing; int loops; /* that lead back */ } Builder;
 
-/* How JSON writes a character that it does not write as it is; 0 bytes for others. */
-static int escape_of(uint32_t point, char *s)
-{
-	static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-	const char *found = point && point < 128 ? strchr(plain, (int)point) : NULL;
-	if (found)
-		return snprintf(s, 8, "\\%c", names[found - plain]);
-	return point < 32 || point == 127 ? snprintf(s, 8, "\\u%04x", (unsigned)point) : 0;
-}
-
-static uint32_t build_range(Builder *b, Range r, uint32_t next, uint32_t others)
-{
-	char escape[8];
-	for (uint32_t point = r.lo; b->writing == AS_JSON_STRING && point <= r.hi && point < 128; point++) {
-		const int n = escape_of(point, escape);
-		if (!n)
-			continue;
-		others = nfa_either(&b->a, others, nfa_text(&b->a, escape, (size_t)n, next));
-		if (point > r.lo)
-			others = nfa_points(&b->a, r.lo, point - 1, next, others);
-		r.lo = point + 1;
-	}
-	return r.lo <= r.hi ? nfa_points(&b->a, r.lo, r.hi, next, others) : others;
-}
-
 static uint32_t build(Builder *b, uint32_t node, uint32_t next);
 
 static uint32_t build_repeat(Builder *b, const TreeNode *t, uint32_t next)
@@ -461,7 +434,7 @@ static uint32_t build_list(Builder *b, const TreeNode *t, uint32_t next)
 static uint32_t build_any(Builder *b, uint32_t next)
 {
 	const uint32_t at = nfa_add(&b->a, (NfaNode){.kind = NFA_SPLIT, .other = next});
-	const uint32_t body = build_range(b, (Range){0, MOST_POINT}, at, NFA_NOTHING);
+	const uint32_t body = nfa_range(&b->a, 0, MOST_POINT, at);
 	if (!b->a.effort->why)
 		b->a.nodes[at].next = body;
 	return at;
@@ -471,46 +444,7 @@ static uint32_t build_any(Builder *b, uint32_t next)
 static uint32_t build_end(Builder *b)
 {
 	const uint32_t at = nfa_add(&b->a, (NfaNode){.kind = NFA_ACCEPT});
-	if (b->writing != AS_JSON_STRING)
-		return at;
-	return nfa_add(&b->a, (NfaNode){.kind = NFA_BYTES, .lo = '"', .hi = '"', .is_close = true, .next = at});
-}
-
-/* The nodes of an automaton, by its start. */
-static uint32_t build_lexeme(Builder *b, const Lexeme *l)
-{
-	const uint32_t first = b->a.n, accept = l->n_states > 1 ? nfa_add(&b->a, (NfaNode){.kind = NFA_ACCEPT}) : 0;
-	for (uint32_t s = 1; s < l->n_states; s++)
-		nfa_add(&b->a, (NfaNode){.kind = NFA_PASS}); /* first + s */
-	for (uint32_t s = 1; s < l->n_states && !b->a.effort->why; s++) {
-		uint32_t all = l->accepts[s] ? accept : NFA_NOTHING;
-		for (uint32_t lo = 0, hi; lo < 256 && !b->a.effort->why; lo = hi) {
-			const uint32_t to = lexeme_step(l, s, (uint8_t)lo);
-			for (hi = lo + 1; hi < 256 && lexeme_step(l, s, (uint8_t)hi) == to && hi != '"' && lo != '"';)
-				hi++;
-			const bool is_close = lo == '"' && b->writing == AS_JSON_STRING;
-			if (to)
-				all = nfa_either(&b->a, all, nfa_add(&b->a, (NfaNode){.kind = NFA_BYTES, .lo = (uint8_t)lo,
-					.hi = (uint8_t)(hi - 1), .is_close = is_close, .next = first + to}));
-		}
-		if (!b->a.effort->why)
-			b->a.nodes[first + s].next = all;
-	}
-	return l->n_states > 1 ? first + 1 : NFA_NOTHING;
-}
-
-/* What follows from `next`, with or without what the child looks for, at the start of the text or later. */
-static uint32_t build_rest(Builder *b, uint32_t next, uint32_t seen, bool is_not, bool at_start)
-{
-	Effort *e = b->a.effort;
-	Lexeme rest = {0}, looked = {0}, both = {0};
-	const bool ok = nfa_lexeme(&b->a, next, at_start, &rest, e) && nfa_lexeme(&b->a, seen, at_start, &looked, e) &&
-		lexeme_combine(&rest, &looked, is_not ? FIRST_ONLY : BOTH, &both, e);
-	const uint32_t at = ok ? build_lexeme(b, &both) : NFA_NOTHING;
-	lexeme_free(&rest);
-	lexeme_free(&looked);
-	lexeme_free(&both);
-	return at;
+	return b->writing == AS_JSON_STRING ? nfa_range(&b->a, NFA_CLOSE, NFA_CLOSE, at) : at;
 }
 
 static uint32_t build_ahead(Builder *b, const TreeNode *t, uint32_t next)
@@ -521,10 +455,10 @@ static uint32_t build_ahead(Builder *b, const TreeNode *t, uint32_t next)
 	bool has_start = false;
 	for (uint32_t i = 0; i < b->a.n; i++)
 		has_start |= b->a.nodes[i].kind == NFA_START;
-	const uint32_t later = build_rest(b, next, seen, t->kind == TREE_NOT_AHEAD, false);
+	const uint32_t later = nfa_both(&b->a, next, seen, t->kind == TREE_NOT_AHEAD, false);
 	if (!has_start || b->a.effort->why)
 		return later;
-	const uint32_t first = build_rest(b, next, seen, t->kind == TREE_NOT_AHEAD, true);
+	const uint32_t first = nfa_both(&b->a, next, seen, t->kind == TREE_NOT_AHEAD, true);
 	uint32_t all = later ? nfa_add(&b->a, (NfaNode){.kind = NFA_LATER, .next = later}) : NFA_NOTHING;
 	if (first)
 		all = nfa_either(&b->a, all, nfa_add(&b->a, (NfaNode){.kind = NFA_START, .next = first}));
@@ -547,10 +481,7 @@ static uint32_t build(Builder *b, uint32_t node, uint32_t next)
 		for (uint32_t i = t->child; i && !b->a.effort->why; i = b->tree->nodes[i].sibling)
 			all = nfa_either(&b->a, all, build(b, i, next));
 		return all;
-	case TREE_SET:
-		for (uint32_t i = 0; i < t->hi; i++)
-			all = build_range(b, b->tree->ranges[t->lo + i], next, all);
-		return all;
+	case TREE_SET: return nfa_set(&b->a, b->tree->ranges + t->lo, t->hi, next);
 	}
 	return NFA_NOTHING;
 }
@@ -658,9 +589,9 @@ static bool compile(const char *text, Search search, Writing writing, uint32_t *
 		at = search == PART ? build_any(&b, at) : at;
 		at = build(&b, root, at);
 		at = search == PART ? build_any(&b, at) : at;
-		nfa_lexeme(&b.a, at, true, l, e);
+		nfa_written(&b.a, at, writing, l);
 	}
-	free(b.a.nodes);
+	nfa_free(&b.a);
 	free(p.nodes);
 	free(p.ranges);
 	if (e->why)

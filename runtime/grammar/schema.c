@@ -67,7 +67,7 @@ void schema_up(Schemas *b, size_t before) { b->pointer[b->n_pointer = before] = 
 /* Keywords ------------------------------------------------------------ */
 
 /* What would change which values are valid, and is not compiled. */
-static const char *const refused[] = {"unevaluatedItems", "$dynamicRef", "$recursiveRef", "extends", "disallow",
+static const char *const refused[] = {"$dynamicRef", "$recursiveRef", "extends", "disallow",
 	"divisibleBy"};
 
 static bool check_keys(Schemas *b, json_t *schema)
@@ -133,7 +133,7 @@ static uint32_t string_node(Schemas *b, json_t *schema)
 	uint32_t lo = 0, hi = ENDLESS;
 	if (!schema_count(b, schema, "minLength", &lo) || !schema_count(b, schema, "maxLength", &hi))
 		return NONE;
-	if (schema_is_plain_string(schema, &lo, &hi))
+	if (schema_is_plain_string(schema))
 		return NODE_LIST_OF(b->g, text(b, "\""), node_add(b->g, (Node){.kind = NODE_STRING, .a = lo, .b = hi}));
 	return NODE_LIST_OF(b->g, text(b, "\""), schema_string_node(b, schema));
 }
@@ -181,14 +181,16 @@ static bool takes_word(Schemas *b, json_t *schema, json_t *word)
 static uint32_t typed_node(Schemas *b, json_t *schema)
 {
 	uint32_t kinds[7], n = 0;
-	const bool number = schema_allows(schema, "number");
+	json_t *no = json_object_get(schema, "not");
+	const bool number = schema_allows(schema, "number") && !(no && schema_takes_all(b, no, "number"));
+	const bool integer = schema_allows(schema, "integer") && !(no && schema_takes_all(b, no, "integer"));
 	if (schema_allows(schema, "object"))
 		kinds[n++] = members_node(b, schema, "object", schema_object);
 	if (schema_allows(schema, "array"))
 		kinds[n++] = members_node(b, schema, "array", schema_array);
-	if (schema_allows(schema, "string"))
+	if (schema_allows(schema, "string") && !(no && schema_takes_all(b, no, "string")))
 		kinds[n++] = string_node(b, schema);
-	if (number || schema_allows(schema, "integer"))
+	if (number || integer)
 		kinds[n++] = number_node(b, schema, !number);
 	if (takes_word(b, schema, json_true()))
 		kinds[n++] = text(b, "true");
@@ -206,7 +208,8 @@ static bool is_free(json_t *schema)
 {
 	static const char *const measures[] = {"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "properties",
 		"required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
-		"unevaluatedProperties", "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
+		"unevaluatedProperties", "unevaluatedItems", "items", "prefixItems", "additionalItems", "minItems", "maxItems",
+		"uniqueItems",
 		"minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 		"multipleOf", "not", "if", "contains", "dependentRequired", "dependentSchemas", "dependencies"};
 	for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
@@ -218,24 +221,24 @@ static bool is_free(json_t *schema)
 /* Of each branch what is in no other one: where two meet, both exclude each other. */
 static bool set_apart(Schemas *b, json_t **branches, size_t n)
 {
-	json_t **alone = malloc(sizeof(json_t *) * n);
-	bool ok = alone || effort_refuse(&b->g->effort, "there is no memory", -1);
-	if (ok)
-		memcpy(alone, branches, sizeof(json_t *) * n);
+	json_t **others = calloc(n, sizeof *others); /* lists of those that each meets */
+	bool ok = others || effort_refuse(&b->g->effort, "there is no memory", -1);
+	for (size_t i = 0; i < n && ok; i++)
+		ok = (others[i] = schema_keep(b, json_array())) != NULL;
 	for (size_t i = 0; i < n && ok; i++)
 		for (size_t k = 0; k < i && ok; k++) {
-			b->g->effort.left -= 2000;
-			if (b->g->effort.left < 0)
-				effort_refuse(&b->g->effort, "it takes too long to compile", -1);
-			if (!schema_failed(b) && !schemas_are_apart(b, branches[i], branches[k])) {
-				alone[i] = schema_keep(b, json_pack("{s:[O,{s:O}]}", "allOf", alone[i], "not", branches[k]));
-				alone[k] = schema_keep(b, json_pack("{s:[O,{s:O}]}", "allOf", alone[k], "not", branches[i]));
+			ok = effort_spend(&b->g->effort, 2000) && !schema_failed(b);
+			if (ok && !schemas_are_apart(b, branches[i], branches[k])) {
+				json_array_append(others[i], branches[k]);
+				json_array_append(others[k], branches[i]);
 			}
-			ok = !schema_failed(b);
+			ok = ok && !schema_failed(b);
 		}
-	if (ok)
-		memcpy(branches, alone, sizeof(json_t *) * n);
-	free(alone);
+	for (size_t i = 0; i < n && ok; i++)
+		if (json_array_size(others[i]) > 0)
+			ok = (branches[i] = schema_keep(b, json_pack("{s:[O], s:{s:O}}", "allOf", branches[i], "not", "anyOf",
+				others[i]))) != NULL;
+	free(others);
 	return ok;
 }
 
@@ -288,13 +291,13 @@ static uint32_t branches_node(Schemas *b, json_t *schema, const char *key)
 	json_t **branches = malloc(sizeof(json_t *) * n);
 	uint32_t *nodes = malloc(sizeof *nodes * n), node = NONE;
 	const bool alone = is_free(rest), has_room = branches && nodes;
-	json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
-	json_object_del(rest, "unevaluatedProperties"); /* it holds of the whole */
+	json_object_del(rest, "unevaluatedProperties"); /* they hold of the whole */
+	json_object_del(rest, "unevaluatedItems");
 	bool ok = has_room || effort_refuse(&b->g->effort, "there is no memory", -1);
 	for (size_t i = 0; i < n && ok; i++) {
 		const size_t before = schema_down_to(b, key, i);
 		branches[i] = alone ? json_array_get(list, i)
-			: schema_closed(b, schema_both(b, rest, json_array_get(list, i)), unevaluated);
+			: schema_closed(b, schema_both(b, rest, json_array_get(list, i)), schema);
 		ok = branches[i] != NULL;
 		schema_up(b, before);
 	}
@@ -399,13 +402,14 @@ static void make_any(Schemas *b, bool is_tight)
 		g->nodes[b->any].a = all;
 }
 
-static uint32_t compile_schema(Schemas *b, json_t *schema)
+/* form NULL: of the schema. */
+static uint32_t compile_schema(Schemas *b, json_t *schema, json_t *form)
 {
 	make_any(b, true);
 	make_any(b, false);
 	json_t *asked = json_object_get(json_object_get(schema, "x-guidance"), "coerce_one_of");
 	b->joins_one_of = json_is_true(asked);
-	const uint32_t root = schema_node(b, schema);
+	const uint32_t root = form ? form_node(b, form) : schema_node(b, schema);
 	for (; b->n_done < b->n_refs && !schema_failed(b); b->n_done++) {
 		const Ref r = b->refs[b->n_done];
 		memcpy(b->pointer, r.pointer, sizeof r.pointer);
@@ -472,14 +476,15 @@ static uint32_t compile_json(Grammar *g, const GrammarSource *source, GrammarErr
 {
 	Schemas b = {.g = g, .error = error, .made = json_array()};
 	json_t *object = b.made ? schema_keep(&b, json_pack("{s:s}", "type", "object")) : NULL;
+	json_t *form = source->kind == GRAMMAR_FORM ? json_object_get(source->json, "form") : NULL;
 	uint32_t root = NONE;
 	b.root = source->kind == GRAMMAR_OBJECT ? object : source->json;
 	if (!object)
 		effort_refuse(&g->effort, "there is no memory", -1);
-	else if (is_too_large(b.root))
+	else if (is_too_large(form ? json_object_get(b.root, "schemas") : b.root))
 		snprintf(error->text, sizeof error->text, "the schema has more than %d bytes", GRAMMAR_MAX_BYTES);
 	else
-		root = compile_schema(&b, b.root);
+		root = compile_schema(&b, b.root, form);
 	if (g->effort.why && !error->text[0])
 		schema_refuse(&b, NULL, "%s", g->effort.why);
 	free(b.refs);
@@ -498,7 +503,7 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 		return NULL;
 	}
 	switch (source->kind) {
-	case GRAMMAR_SCHEMA: case GRAMMAR_OBJECT: g->root = compile_json(g, source, error); break;
+	case GRAMMAR_SCHEMA: case GRAMMAR_OBJECT: case GRAMMAR_FORM: g->root = compile_json(g, source, error); break;
 	case GRAMMAR_REGEX: g->root = compile_regex(g, source->text, error); break;
 	case GRAMMAR_CHOICE: g->root = compile_choice(g, source->json, error); break;
 	}

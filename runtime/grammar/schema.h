@@ -11,7 +11,12 @@ typedef struct Ref { /* a schema that has a rule: of a $ref, or made of several 
 	char pointer[200];
 } Ref;
 
-typedef struct Pair { json_t *a, *b, *both; bool is_later; } Pair;
+typedef enum PairKind {
+	PAIR_BOTH,  /* merged */
+	PAIR_LATER, /* to be merged when it is compiled */
+	PAIR_APART, /* true: no value is of both */
+} PairKind;
+typedef struct Pair { json_t *a, *b, *both; PairKind kind; } Pair;
 
 typedef struct Schemas {
 	Grammar *g;
@@ -26,6 +31,7 @@ typedef struct Schemas {
 	json_t *context;      /* of alternatives that come together: what else holds; NULL: nothing is known */
 	json_t *made;         /* list: owns schemas that were made of others */
 	bool joins_one_of;    /* oneOf counts as anyOf where several may match */
+	int apart;            /* depth of a question whether schemas are apart */
 	int in_not;           /* > 0: of what is not allowed, so it must not be taken too narrow */
 	uint32_t any, separator, colon; /* nodes; `any` a rule */
 	bool is_tight;        /* values are written in one way each: for items that must differ */
@@ -48,6 +54,7 @@ uint32_t schema_node(Schemas *b, json_t *schema);            /* of any schema */
 uint32_t schema_rule(Schemas *b, json_t *schema);            /* the same, compiled later */
 uint32_t schema_object(Schemas *b, json_t *schema);          /* schema_object.c: type object */
 uint32_t schema_array(Schemas *b, json_t *schema);
+uint32_t form_node(Schemas *b, json_t *form);                /* form.c: of a form (grammar.h) */
 /* schema_value.c: of a schema with const (values NULL) or enum */
 uint32_t schema_enum(Schemas *b, json_t *schema, json_t *values);
 bool schema_same(json_t *one, json_t *other); /* equal values: 1 and 1.0 are */
@@ -58,8 +65,11 @@ json_t *schema_resolve(Schemas *b, json_t *schema);
 json_t *schema_both(Schemas *b, json_t *one, json_t *other); /* what both allow, resolved */
 json_t *schema_keep(Schemas *b, json_t *made);               /* steals the reference */
 json_t *schema_without(Schemas *b, json_t *schema, const char *key);
-/* `schema`, which others were joined to, when unevaluatedProperties (NULL: there is none) holds of the whole. */
-json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated);
+/* `schema`, which others were joined to, when unevaluatedProperties and unevaluatedItems of `given` hold of it. */
+json_t *schema_closed(Schemas *b, json_t *schema, json_t *given);
+/* What a schema says of the first items, and of those that follow; NULL: nothing. Keys: where it does. */
+typedef struct Items { json_t *first, *rest; const char *first_key, *rest_key; } Items;
+bool schema_items(Schemas *b, json_t *schema, Items *items);
 json_t *schema_at(Schemas *b, const char *pointer);          /* "#/..." */
 bool schemas_are_apart(Schemas *b, json_t *one, json_t *other); /* no value is of both; false: perhaps */
 /* The schema that `schema`, of objects, has for a property that its `properties` does not name. */
@@ -67,6 +77,7 @@ json_t *schema_for_others(Schemas *b, json_t *schema, const char *key);
 
 /* schema_not.c */
 bool schema_takes(Schemas *b, json_t *schema, json_t *value); /* is the value of it? False after a failure, too */
+bool schema_takes_all(Schemas *b, json_t *schema, const char *type); /* string, number or integer */
 /* Schemas [list], of type object or array, which together have all values that `schema` does not allow, as far as they
  * can be written; `next_to` holds as well. NULL after a failure. */
 json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *type);
@@ -83,8 +94,10 @@ const char *schema_type_of(json_t *value);
 char *schema_scalar_text(json_t *value); /* as it is written; free() */
 
 /* schema_string.c, schema_number.c: languages of the type's values; an empty lexeme: none. False after a failure. */
-bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi); /* with counts alone */
+bool schema_is_plain_string(json_t *schema); /* with counts alone */
 bool schema_string(Schemas *b, json_t *schema, Lexeme *l); /* after the first quote */
+/* All but `not` and its counts, which *lo and *hi become. */
+bool schema_uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi);
 uint32_t schema_string_node(Schemas *b, json_t *schema);   /* the same as a node */
 bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l);
 bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l);

@@ -41,18 +41,18 @@ json_t *schema_at(Schemas *b, const char *pointer)
 	return at;
 }
 
-static uint32_t pair_hash(const json_t *one, const json_t *other, bool is_later)
+static uint32_t pair_hash(const json_t *one, const json_t *other, PairKind kind)
 {
 	const uintptr_t key[2] = {(uintptr_t)one, (uintptr_t)other};
-	return tok_hash_string(key, sizeof key) + is_later;
+	return tok_hash_string(key, sizeof key) + kind;
 }
 
-static json_t *find_pair(const Schemas *b, const json_t *one, const json_t *other, bool is_later)
+static json_t *find_pair(const Schemas *b, const json_t *one, const json_t *other, PairKind kind)
 {
-	uint32_t at = b->pair_slots ? pair_hash(one, other, is_later) & (b->pair_slots - 1) : 0;
+	uint32_t at = b->pair_slots ? pair_hash(one, other, kind) & (b->pair_slots - 1) : 0;
 	for (; b->pair_slots && b->pair_table[at]; at = (at + 1) & (b->pair_slots - 1)) {
 		const Pair *p = &b->pairs[b->pair_table[at] - 1];
-		if (p->a == one && p->b == other && p->is_later == is_later)
+		if (p->a == one && p->b == other && p->kind == kind)
 			return p->both;
 	}
 	return NULL;
@@ -67,7 +67,7 @@ static bool enlarge_table(Schemas *b)
 	if (!table)
 		return effort_refuse(&b->g->effort, "there is no memory", -1);
 	for (uint32_t i = 0; i < b->n_pairs; i++) {
-		uint32_t at = pair_hash(b->pairs[i].a, b->pairs[i].b, b->pairs[i].is_later) & (slots - 1);
+		uint32_t at = pair_hash(b->pairs[i].a, b->pairs[i].b, b->pairs[i].kind) & (slots - 1);
 		while (table[at])
 			at = (at + 1) & (slots - 1);
 		table[at] = i + 1;
@@ -79,7 +79,7 @@ static bool enlarge_table(Schemas *b)
 }
 
 /* The result for a pair, made before; takes the reference. */
-static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both, bool is_later)
+static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both, PairKind kind)
 {
 	if (!schema_keep(b, both))
 		return NULL;
@@ -90,12 +90,33 @@ static json_t *keep_pair(Schemas *b, json_t *one, json_t *other, json_t *both, b
 	}
 	if (!GROW(&b->g->effort, b->pairs, b->pairs_cap, b->n_pairs + 1) || !enlarge_table(b))
 		return NULL;
-	uint32_t at = pair_hash(one, other, is_later) & (b->pair_slots - 1);
+	uint32_t at = pair_hash(one, other, kind) & (b->pair_slots - 1);
 	while (b->pair_table[at])
 		at = (at + 1) & (b->pair_slots - 1);
-	b->pairs[b->n_pairs++] = (Pair){one, other, both, is_later};
+	b->pairs[b->n_pairs++] = (Pair){one, other, both, kind};
 	b->pair_table[at] = b->n_pairs;
 	return both;
+}
+
+/* Of a schema that is nothing but allOf its list; NULL: it is more. */
+static json_t *only_all_of(json_t *schema)
+{
+	return json_object_size(schema) == 1 ? json_object_get(schema, "allOf") : NULL;
+}
+
+static void add_each(Schemas *b, json_t *all, json_t *schema)
+{
+	json_t *list = only_all_of(schema), *one;
+	size_t i, k;
+	const size_t n = list ? json_array_size(list) : 1;
+	for (i = 0; i < n; i++) {
+		one = list ? json_array_get(list, i) : schema;
+		for (k = 0; k < json_array_size(all) && !json_equal(json_array_get(all, k), one);)
+			k++;
+		b->g->effort.left -= 20 * (int64_t)(k + 1);
+		if (k == json_array_size(all))
+			json_array_append(all, one);
+	}
 }
 
 /* {"allOf": [one, other]}, not looked into. */
@@ -105,8 +126,17 @@ static json_t *later(Schemas *b, json_t *one, json_t *other)
 		return one;
 	if (json_is_true(one) || json_is_false(other))
 		return other;
-	json_t *known = find_pair(b, one, other, true);
-	return known ? known : keep_pair(b, one, other, json_pack("{s:[O,O]}", "allOf", one, other), true);
+	json_t *known = find_pair(b, one, other, PAIR_LATER);
+	if (known)
+		return known;
+	json_t *all = json_array();
+	add_each(b, all, one);
+	add_each(b, all, other);
+	if (json_array_size(all) == 1) { /* equal */
+		json_decref(all);
+		return one;
+	}
+	return keep_pair(b, one, other, json_pack("{s:o}", "allOf", all), PAIR_LATER);
 }
 
 /* Keywords ------------------------------------------------------------ */
@@ -314,27 +344,35 @@ static bool merge_objects(Schemas *b, json_t *all, json_t *one, json_t *other)
 	json_t *x = json_object_get(one, "additionalProperties"), *y = json_object_get(other, "additionalProperties");
 	x = x ? x : json_object_get(one, "unevaluatedProperties");
 	y = y ? y : json_object_get(other, "unevaluatedProperties");
-	if ((p && y && !json_is_true(y)) || (q && x && !json_is_true(x)) || (p && q && !schema_same(p, q)))
+	if (((p && y && !json_is_true(y)) || (q && x && !json_is_true(x))) && !schema_same(p, q))
 		return schema_refuse(b, keys[1], "two schemas that hold at once have them, which is not supported");
 	if (p || q)
-		json_object_set(all, keys[1], p ? p : q);
+		json_object_set_new(all, keys[1], p ? json_copy(p) : json_object());
+	json_object_foreach(q, key, schema) {
+		mine = json_object_get(p, key);
+		json_t *both = mine ? later(b, mine, schema) : schema;
+		ok = ok && both && json_object_set(json_object_get(all, keys[1]), key, both) == 0;
+	}
 	json_t *rest = x && y ? later(b, x, y) : x ? x : y;
 	if (rest)
 		json_object_set(all, keys[2], rest);
 	return ok && !schema_failed(b);
 }
 
-/* What a schema says of the first items, and of those that follow; NULL: nothing. */
-typedef struct Items { json_t *first, *rest; } Items;
-
-static bool items_of(Schemas *b, json_t *schema, Items *items)
+bool schema_items(Schemas *b, json_t *schema, Items *items)
 {
-	json_t *given = json_object_get(schema, "items");
-	*items = (Items){json_object_get(schema, "prefixItems"), given};
+	json_t *given = json_object_get(schema, "items"), *left = json_object_get(schema, "unevaluatedItems"),
+		   *contains = json_object_get(schema, "contains");
+	*items = (Items){json_object_get(schema, "prefixItems"), given, "prefixItems", "items"};
 	if (json_is_array(given)) /* before draft 2020-12 */
-		*items = (Items){given, json_object_get(schema, "additionalItems")};
+		*items = (Items){given, json_object_get(schema, "additionalItems"), "items", "additionalItems"};
+	if (!items->rest && left) { /* what `contains` takes is evaluated */
+		items->rest = !contains || json_is_true(left) ? left : json_is_false(left) ? contains
+			: schema_keep(b, json_pack("{s:[O,O]}", "anyOf", contains, left));
+		items->rest_key = "unevaluatedItems";
+	}
 	return !items->first || json_is_array(items->first) ||
-		schema_refuse(b, "prefixItems", "a list of schemas is expected");
+		schema_refuse(b, items->first_key, "a list of schemas is expected");
 }
 
 /* Schemas of one item; either may be NULL. */
@@ -351,7 +389,7 @@ static json_t *item_at(const Items *items, size_t i)
 static bool merge_arrays(Schemas *b, json_t *all, json_t *one, json_t *other)
 {
 	Items x, y;
-	if (!items_of(b, one, &x) || !items_of(b, other, &y))
+	if (!schema_items(b, one, &x) || !schema_items(b, other, &y))
 		return false;
 	const size_t n_one = json_array_size(x.first), n_other = json_array_size(y.first);
 	json_t *first = json_array(), *rest = item_of_both(b, x.rest, y.rest);
@@ -368,12 +406,19 @@ static bool merge_arrays(Schemas *b, json_t *all, json_t *one, json_t *other)
 static json_t *merge(Schemas *b, json_t *one, json_t *other)
 {
 	static const char *const members[] = {"properties", "patternProperties", "additionalProperties",
-		"unevaluatedProperties", "items", "prefixItems", "additionalItems"};
+		"unevaluatedProperties", "items", "prefixItems", "additionalItems", "unevaluatedItems"};
 	json_t *all = json_copy(one), *value;
 	const char *key;
 	bool ok = all != NULL;
 	json_t *const_one = json_object_get(one, "const"), *const_other = json_object_get(other, "const");
 	json_t *rest = json_copy(other);
+	for (int k = 0; k < 2; k++) { /* counts of what is not looked for say nothing */
+		json_t *counts = k ? rest : all;
+		if (!json_object_get(counts, "contains")) {
+			json_object_del(counts, "minContains");
+			json_object_del(counts, "maxContains");
+		}
+	}
 	for (size_t i = 0; ok && i < sizeof members / sizeof members[0]; i++) {
 		json_object_del(all, members[i]);
 		json_object_del(rest, members[i]);
@@ -404,14 +449,22 @@ static json_t *merge(Schemas *b, json_t *one, json_t *other)
 	return NULL;
 }
 
-json_t *schema_closed(Schemas *b, json_t *schema, json_t *unevaluated)
+json_t *schema_closed(Schemas *b, json_t *schema, json_t *given)
 {
-	if (!schema || !unevaluated || !json_is_object(schema) || json_object_get(schema, "additionalProperties") ||
-		json_object_get(schema, "unevaluatedProperties")) /* which leaves none that is not evaluated */
+	json_t *properties = json_object_get(given, "unevaluatedProperties"),
+		   *items = json_object_get(given, "unevaluatedItems");
+	Items had;
+	if (!schema || !json_is_object(schema) || !schema_items(b, schema, &had))
 		return schema;
-	json_t *closed = schema_keep(b, json_copy(schema));
-	if (closed)
-		json_object_set(closed, "unevaluatedProperties", unevaluated);
+	if (json_object_get(schema, "additionalProperties") || json_object_get(schema, "unevaluatedProperties"))
+		properties = NULL; /* they leave none that is not evaluated */
+	if (had.rest)
+		items = NULL;
+	json_t *closed = properties || items ? schema_keep(b, json_copy(schema)) : schema;
+	if (closed && properties)
+		json_object_set(closed, "unevaluatedProperties", properties);
+	if (closed && items)
+		json_object_set(closed, "unevaluatedItems", items);
 	return closed;
 }
 
@@ -422,7 +475,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 		const bool has_conditions = schema_has_conditions(schema);
 		if (!ref && !all && !has_conditions)
 			return schema;
-		json_t *known = find_pair(b, schema, NULL, false);
+		json_t *known = find_pair(b, schema, NULL, PAIR_BOTH);
 		if (known) {
 			schema = known;
 			continue;
@@ -430,7 +483,7 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 		if (has_conditions && !(schema = schema_without_conditions(b, given)))
 			return NULL;
 		all = json_object_get(schema, "allOf");
-		if (!ref && !all && !keep_pair(b, given, NULL, json_incref(schema), false))
+		if (!ref && !all && !keep_pair(b, given, NULL, json_incref(schema), PAIR_BOTH))
 			return NULL;
 		if (!ref && !all)
 			return schema;
@@ -439,16 +492,19 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			return NULL;
 		}
 		json_t *rest = schema_without(b, schema, ref ? "$ref" : "allOf");
-		json_t *unevaluated = json_object_get(schema, "unevaluatedProperties");
+		const bool closes = json_object_get(schema, "unevaluatedProperties") ||
+			json_object_get(schema, "unevaluatedItems");
+		json_t *whole = schema;
 		if (!rest)
 			return NULL;
-		json_object_del(rest, "unevaluatedProperties"); /* it holds of all that are joined here */
+		json_object_del(rest, "unevaluatedProperties"); /* they hold of all that are joined here */
+		json_object_del(rest, "unevaluatedItems");
 		if (ref) {
 			json_t *target = schema_at(b, json_string_value(ref));
 			/* the rest of it is put with the target, which may be a $ref itself */
-			if (target && (unevaluated || json_object_size(rest) > 0)) {
-				target = schema_closed(b, schema_both(b, rest, target), unevaluated);
-				if (!target || !keep_pair(b, given, NULL, json_incref(target), false))
+			if (target && (closes || json_object_size(rest) > 0)) {
+				target = schema_closed(b, schema_both(b, rest, target), whole);
+				if (!target || !keep_pair(b, given, NULL, json_incref(target), PAIR_BOTH))
 					return NULL;
 			}
 			schema = target;
@@ -469,8 +525,8 @@ json_t *schema_resolve(Schemas *b, json_t *schema)
 			schema_up(b, before);
 		}
 		b->depth--;
-		joined = schema_closed(b, joined, unevaluated);
-		if (!joined || !keep_pair(b, given, NULL, json_incref(joined), false))
+		joined = schema_closed(b, joined, whole);
+		if (!joined || !keep_pair(b, given, NULL, json_incref(joined), PAIR_BOTH))
 			return NULL;
 		schema = joined;
 	}
@@ -494,11 +550,11 @@ json_t *schema_both(Schemas *b, json_t *one, json_t *other)
 		return one;
 	if (json_is_true(one) || json_is_false(other))
 		return other;
-	json_t *known = find_pair(b, one, other, false);
+	json_t *known = find_pair(b, one, other, PAIR_BOTH);
 	if (known)
 		return known;
 	json_t *both = merge(b, one, other);
-	return both ? keep_pair(b, one, other, both, false) : NULL;
+	return both ? keep_pair(b, one, other, both, PAIR_BOTH) : NULL;
 }
 
 /* Apart ------------------------------------------------------------ */
@@ -552,22 +608,59 @@ static bool objects_are_apart(Schemas *b, json_t *one, json_t *other)
 		json_t *y = x ? schema_resolve(b, same) : NULL;
 		if (x && y && (json_is_false(x) || json_is_false(y)))
 			return true;
-		if (x && y && requires(b, other, key) && (values_are_apart(b, x, y) || values_are_apart(b, y, x)))
+		json_t *context = b->context; /* of the whole, not of this property */
+		b->context = NULL;
+		const bool apart = x && y && schemas_are_apart(b, x, y);
+		b->context = context;
+		if (apart) /* the one has it, so the other would say what it must be */
 			return true;
+		if (schema_failed(b))
+			return false;
 	}
 	return false;
+}
+
+static bool lengths_are_apart(Schemas *b, json_t *one, json_t *other)
+{
+	uint32_t lo = 0, hi = ENDLESS;
+	return schema_count(b, one, "minLength", &lo) && schema_count(b, other, "maxLength", &hi) && lo > hi;
+}
+
+/* Does it have a keyword of numbers? */
+static bool is_measured(json_t *schema)
+{
+	static const char *const keys[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+		"not", "const", "enum"};
+	bool any = false;
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		any |= json_object_get(schema, keys[i]) != NULL;
+	return any;
+}
+
+/* Is each of a list of branches apart from the other? */
+static bool branches_are_apart(Schemas *b, json_t *list, json_t *other)
+{
+	json_t *one;
+	size_t i;
+	json_array_foreach(list, i, one)
+		if (schema_failed(b) || !schemas_are_apart(b, one, other))
+			return false;
+	return json_array_size(list) > 0;
 }
 
 static bool kinds_are_apart(Schemas *b, json_t *one, json_t *other, const char *type)
 {
 	Lexeme x = {0}, y = {0}, both = {0};
 	bool apart = false;
+	uint32_t lo, hi;
 	if (strcmp(type, "object") == 0)
 		return objects_are_apart(b, one, other) || (!schema_failed(b) && objects_are_apart(b, other, one));
+	if (strcmp(type, "string") == 0 && schema_is_plain_string(one) && schema_is_plain_string(other))
+		return lengths_are_apart(b, one, other) || lengths_are_apart(b, other, one);
 	if (strcmp(type, "string") == 0)
-		apart = schema_string(b, one, &x) && schema_string(b, other, &y) &&
+		apart = schema_uncounted(b, one, &x, &lo, &hi) && schema_uncounted(b, other, &y, &lo, &hi) &&
 			lexeme_combine(&x, &y, BOTH, &both, &b->g->effort) && lexeme_is_empty(&both);
-	else if (strcmp(type, "number") == 0 || strcmp(type, "integer") == 0)
+	else if ((strcmp(type, "number") == 0 || strcmp(type, "integer") == 0) && (is_measured(one) || is_measured(other)))
 		apart = schema_number(b, one, !schema_allows(one, "number"), &x) &&
 			schema_number(b, other, !schema_allows(other, "number"), &y) &&
 			lexeme_combine(&x, &y, BOTH, &both, &b->g->effort) && lexeme_is_empty(&both);
@@ -577,22 +670,47 @@ static bool kinds_are_apart(Schemas *b, json_t *one, json_t *other, const char *
 	return apart;
 }
 
-bool schemas_are_apart(Schemas *b, json_t *one, json_t *other)
+/* What `one` and `other` say by themselves, without branches and `not`, which only leave less. */
+static bool are_apart(Schemas *b, json_t *one, json_t *other)
 {
 	static const char *const types[] = {"null", "boolean", "object", "array", "number", "integer", "string"};
-	one = schema_resolve(b, one);
-	other = one ? schema_resolve(b, other) : NULL;
-	if (!one || !other || json_is_true(one) || json_is_true(other))
+	if (json_is_true(one) || json_is_true(other))
 		return false;
 	if (json_is_false(one) || json_is_false(other) || values_are_apart(b, one, other) ||
 		values_are_apart(b, other, one))
 		return true;
-	if (json_object_get(one, "anyOf") || json_object_get(other, "anyOf") || json_object_get(one, "oneOf") ||
-		json_object_get(other, "oneOf") || json_object_get(one, "not") || json_object_get(other, "not"))
-		return false;
+	if (json_object_get(one, "const") || json_object_get(one, "enum") || json_object_get(other, "const") ||
+		json_object_get(other, "enum"))
+		return false; /* one of the values is of both */
+	if (branches_are_apart(b, json_object_get(one, "anyOf"), other) ||
+		branches_are_apart(b, json_object_get(one, "oneOf"), other) ||
+		branches_are_apart(b, json_object_get(other, "anyOf"), one) ||
+		branches_are_apart(b, json_object_get(other, "oneOf"), one))
+		return !schema_failed(b);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
 		if (schema_allows(one, types[i]) && schema_allows(other, types[i]) && schema_allows(b->context, types[i]) &&
 			!kinds_are_apart(b, one, other, types[i]))
 			return false;
 	return !schema_failed(b);
+}
+
+bool schemas_are_apart(Schemas *b, json_t *one, json_t *other)
+{
+	enum { MOST_APART = 5 /* schemas inside each other that are looked into */ };
+	b->g->effort.left -= 200;
+	if (b->apart >= MOST_APART || b->g->effort.left < 0)
+		return false;
+	one = schema_resolve(b, one);
+	other = one ? schema_resolve(b, other) : NULL;
+	if (!one || !other)
+		return false;
+	json_t *known = b->context ? NULL : find_pair(b, one, other, PAIR_APART);
+	if (!known) {
+		b->apart++;
+		known = json_boolean(are_apart(b, one, other));
+		b->apart--;
+		if (!b->context && !schema_failed(b))
+			keep_pair(b, one, other, known, PAIR_APART);
+	}
+	return json_is_true(known) && !schema_failed(b);
 }

@@ -53,12 +53,14 @@ static bool takes_array(Schemas *b, json_t *schema, json_t *value)
 	json_t *items = json_object_get(schema, "items"), *first = json_object_get(schema, "prefixItems"),
 		   *contains = json_object_get(schema, "contains"), *one;
 	uint32_t lo = 0, hi = ENDLESS;
-	bool has = !contains;
+	uint32_t least = contains != NULL, most = ENDLESS, n = 0;
 	size_t i;
 	if (json_is_array(items)) {
 		first = items;
 		items = json_object_get(schema, "additionalItems");
 	}
+	if (contains && (!schema_count(b, schema, "minContains", &least) || !schema_count(b, schema, "maxContains", &most)))
+		return false;
 	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi) ||
 		json_array_size(value) < lo || json_array_size(value) > hi)
 		return false;
@@ -66,21 +68,35 @@ static bool takes_array(Schemas *b, json_t *schema, json_t *value)
 		json_t *of = i < json_array_size(first) ? json_array_get(first, i) : items;
 		if (of && !schema_takes(b, of, one))
 			return false;
-		has = has || schema_takes(b, contains, one);
+		n += contains && schema_takes(b, contains, one);
 		for (size_t k = 0; k < i && json_is_true(json_object_get(schema, "uniqueItems")); k++)
 			if (schema_same(json_array_get(value, k), one))
 				return false;
 	}
-	return has;
+	return least <= n && n <= most;
 }
 
+/* Its keywords of strings or numbers, but for enum and const. */
 static bool takes_scalar(Schemas *b, json_t *schema, json_t *value)
 {
+	static const char *const keys[] = {"minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+		"exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+	bool says_some = false;
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		says_some |= (i < 4) == json_is_string(value) && json_object_get(schema, keys[i]);
+	if (!says_some)
+		return true;
+	schema = schema_without(b, schema_without(b, schema, "enum"), "const");
+	json_object_del(schema, "not");
 	size_t n = 0;
 	char *text = schema_scalar_text(value);
+	uint32_t lo = 0, hi = ENDLESS, chars = 0;
 	Lexeme l = {0};
 	const bool is_string = json_is_string(value);
-	bool good = text && (is_string ? schema_string(b, schema, &l) : schema_number(b, schema, false, &l));
+	bool good = text && (is_string ? schema_uncounted(b, schema, &l, &lo, &hi) : schema_number(b, schema, false, &l));
+	for (size_t i = 0; is_string && i < json_string_length(value); i++)
+		chars += ((unsigned char)json_string_value(value)[i] & 0xc0) != 0x80;
+	good = good && lo <= chars && chars <= hi;
 	if (good && (n = strlen(text)) > 0)
 		good = lexeme_has(&l, text + is_string, n - is_string);
 	free(text);
@@ -130,12 +146,44 @@ bool schema_takes(Schemas *b, json_t *schema, json_t *value)
 			(!one || takers(b, one, value) == 1) && (!no || is_not(b, no, value));
 	if (good && json_is_object(value) && json_object_get(schema, "unevaluatedProperties"))
 		good = schema_refuse(b, "unevaluatedProperties", "it is not supported here");
+	else if (good && json_is_array(value) && json_object_get(schema, "unevaluatedItems"))
+		good = schema_refuse(b, "unevaluatedItems", "it is not supported here");
 	else if (good && json_is_object(schema))
 		good = json_is_object(value) ? takes_object(b, schema, value)
 			: json_is_array(value)   ? takes_array(b, schema, value)
 			: json_is_string(value) || json_is_number(value) ? takes_scalar(b, schema, value) : true;
 	b->depth--;
 	return good && !schema_failed(b);
+}
+
+/* Is every value of the type of it? False: perhaps not. */
+bool schema_takes_all(Schemas *b, json_t *schema, const char *type)
+{
+	static const char *const kinds[] = {"string", "number", "integer"};
+	static const char *const keys[3][6] = {{"minLength", "maxLength", "pattern", "format"},
+		{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+		{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}};
+	json_t *any, *one;
+	size_t i;
+	if (schema_failed(b) || !effort_spend(&b->g->effort, 100) || b->depth > GRAMMAR_MAX_DEPTH)
+		return false;
+	if (!(schema = schema_resolve(b, schema)) || json_is_boolean(schema))
+		return json_is_true(schema);
+	if (!schema_allows(schema, type) || json_object_get(schema, "const") || json_object_get(schema, "enum") ||
+		json_object_get(schema, "not") || json_object_get(schema, "oneOf"))
+		return false;
+	for (int k = 0; k < 3; k++)
+		for (int n = 0; keys[k][n]; n++)
+			if (strcmp(type, kinds[k]) == 0 && json_object_get(schema, keys[k][n]))
+				return false;
+	if (!(any = json_object_get(schema, "anyOf")))
+		return true;
+	b->depth++;
+	bool takes = false;
+	json_array_foreach(any, i, one)
+		takes = takes || schema_takes_all(b, one, type);
+	b->depth--;
+	return takes;
 }
 
 /* Languages ------------------------------------------------------------ */
@@ -257,6 +305,26 @@ static json_t *not_of(json_t *schema)
 	return json_pack("{s:O}", "not", schema);
 }
 
+static bool is_named(json_t *names, const char *key)
+{
+	size_t i;
+	json_t *name;
+	json_array_foreach(names, i, name)
+		if (json_is_string(name) && strcmp(json_string_value(name), key) == 0)
+			return true;
+	return false;
+}
+
+/* May an object of `next_to` have the property with another value than `one` allows? False: it cannot. */
+static bool can_differ(json_t *next_to, const char *key, json_t *one)
+{
+	json_t *mine = json_object_get(json_object_get(next_to, "properties"), key);
+	if (!mine)
+		return !json_is_false(json_object_get(next_to, "additionalProperties")) ||
+			json_object_get(next_to, "patternProperties");
+	return !json_is_false(mine) && mine != one && !json_equal(mine, one);
+}
+
 static void unlike_object(Unlike *u, json_t *schema, json_t *next_to)
 {
 	json_t *properties = json_object_get(schema, "properties"),
@@ -265,11 +333,16 @@ static void unlike_object(Unlike *u, json_t *schema, json_t *next_to)
 	const char *key;
 	uint32_t lo = 0, hi = ENDLESS;
 	size_t i;
-	json_array_foreach(json_object_get(schema, "required"), i, one)
-		add(u, json_pack("{s:{s:b}}", "properties", json_is_string(one) ? json_string_value(one) : "", 0));
-	json_object_foreach(properties, key, one)
-		if (!json_is_true(one))
-			add(u, json_pack("{s:[s], s:{s:o}}", "required", key, "properties", key, not_of(one)));
+	for (int later = 0; later < 2; later++) { /* first those that say least: of properties that are there anyway */
+		json_object_foreach(properties, key, one)
+			if (!json_is_true(one) && can_differ(next_to, key, one) &&
+				is_named(json_object_get(next_to, "required"), key) != later)
+				add(u, json_pack("{s:[s], s:{s:o}}", "required", key, "properties", key, not_of(one)));
+		json_array_foreach(json_object_get(schema, "required"), i, one)
+			if (!later && json_is_string(one) &&
+				!is_named(json_object_get(next_to, "required"), json_string_value(one)))
+				add(u, json_pack("{s:{s:b}}", "properties", json_string_value(one), 0));
+	}
 	if (others && !json_is_true(others)) { /* what the schema next to it names, and this one does not */
 		json_object_foreach(json_object_get(next_to, "properties"), key, one)
 			if (!json_object_get(properties, key) && !patterns)
@@ -313,19 +386,37 @@ static void unlike_array(Unlike *u, json_t *schema)
 		add(u, json_pack("{s:o}", "contains", not_of(items)));
 	else if (items && !json_is_true(items))
 		u->left_out = "items";
-	if ((one = json_object_get(schema, "contains")))
+	uint32_t least = 1, most = ENDLESS;
+	one = json_object_get(schema, "contains");
+	if (!one || !schema_count(u->b, schema, "minContains", &least) || !schema_count(u->b, schema, "maxContains", &most))
+		least = 0;
+	if (least == 1)
 		add(u, json_pack("{s:o}", "items", not_of(one)));
+	else if (least > 1)
+		add(u, json_pack("{s:O, s:i, s:i}", "contains", one, "minContains", 0, "maxContains", (int)least - 1));
+	if (most != ENDLESS)
+		add(u, json_pack("{s:O, s:i}", "contains", one, "minContains", (int)most + 1));
+	if (json_object_get(schema, "unevaluatedItems"))
+		u->left_out = "unevaluatedItems";
 	if (json_is_true(json_object_get(schema, "uniqueItems")))
 		u->left_out = "uniqueItems";
 }
+
+enum { MOST_WAYS = 48 /* of values that are in none of several: the first ones, where there are more */ };
 
 /* In none of the list: one of what is unlike the first, and of what is unlike the second, and so on. */
 static void unlike_all(Unlike *u, json_t *list, json_t *next_to, const char *type)
 {
 	json_t *all = json_array(), *one;
 	size_t i;
+	size_t ways = 1;
 	json_array_foreach(list, i, one) {
 		json_t *some = schema_unlike(u->b, one, next_to, type);
+		if (some && json_array_size(some) == 1 && json_is_true(json_array_get(some, 0)))
+			continue;
+		while (json_array_size(some) > 1 && ways * json_array_size(some) > MOST_WAYS)
+			json_array_remove(some, json_array_size(some) - 1);
+		ways *= json_array_size(some);
 		if (some)
 			json_array_append_new(all, json_pack("{s:O}", "anyOf", some));
 		if (!some || json_array_size(some) == 0) {
@@ -333,7 +424,8 @@ static void unlike_all(Unlike *u, json_t *list, json_t *next_to, const char *typ
 			return;
 		}
 	}
-	add(u, json_pack("{s:o}", "allOf", all));
+	add(u, json_array_size(all) ? json_pack("{s:O}", "allOf", all) : json_true());
+	json_decref(all);
 }
 
 static void unlike_one_of(Unlike *u, json_t *list)
@@ -344,6 +436,16 @@ static void unlike_one_of(Unlike *u, json_t *list)
 			if (!schemas_are_apart(u->b, one, other))
 				add(u, json_pack("{s:[O,O]}", "allOf", one, other));
 		}
+}
+
+/* Is no value of that type of both? */
+static bool are_apart_as(Schemas *b, json_t *one, json_t *other, const char *type)
+{
+	json_t *context = b->context;
+	b->context = schema_keep(b, json_pack("{s:s}", "type", type));
+	const bool apart = b->context && schemas_are_apart(b, one, other);
+	b->context = context;
+	return apart;
 }
 
 json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *type)
@@ -364,6 +466,8 @@ json_t *schema_unlike(Schemas *b, json_t *schema, json_t *next_to, const char *t
 		has_value |= strcmp(schema_type_of(one), type) == 0;
 	has_value |= constant && strcmp(schema_type_of(constant), type) == 0;
 	if (json_is_false(schema) || !schema_allows(schema, type) || ((values || constant) && !has_value))
+		add(&u, json_true());
+	else if (strcmp(type, "object") == 0 && next_to && are_apart_as(b, next_to, schema, type))
 		add(&u, json_true());
 	else if (json_is_object(schema)) {
 		if (values || constant)

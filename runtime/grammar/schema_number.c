@@ -201,23 +201,23 @@ static bool multiples(Schemas *b, json_t *of, Lexeme *l)
 			if (scaled == 0)
 				next = accept;
 			for (uint32_t c = 0; c < 10 && (j == 0 || j < (uint32_t)k); c++)
-				next = nfa_either(&a, next, nfa_bytes(&a, (uint8_t)('0' + c), (uint8_t)('0' + c),
+				next = nfa_either(&a, next, nfa_range(&a, '0' + c, '0' + c,
 					base + (j ? j + 1 : 0) * n + (r * 10 + c) % n));
 			if (j == 0 && k > 0) {
 				uint32_t first = NFA_NOTHING;
 				for (uint32_t c = 0; c < 10; c++)
-					first = nfa_either(&a, first, nfa_bytes(&a, (uint8_t)('0' + c), (uint8_t)('0' + c),
+					first = nfa_either(&a, first, nfa_range(&a, '0' + c, '0' + c,
 						base + n + (r * 10 + c) % n));
-				next = nfa_either(&a, next, nfa_bytes(&a, '.', '.', first));
+				next = nfa_either(&a, next, nfa_range(&a, '.', '.', first));
 			}
 			if (!e->why)
 				a.nodes[base + j * n + r].next = next;
 		}
 	uint32_t start = base;
-	start = nfa_either(&a, nfa_bytes(&a, '-', '-', base), start);
+	start = nfa_either(&a, nfa_range(&a, '-', '-', base), start);
 	Lexeme more = {0}, both = {0};
-	const bool ok = !e->why && nfa_lexeme(&a, start, true, &more, e) && lexeme_combine(l, &more, BOTH, &both, e);
-	free(a.nodes);
+	const bool ok = !e->why && nfa_lexeme(&a, start, &more) && lexeme_combine(l, &more, BOTH, &both, e);
+	nfa_free(&a);
 	lexeme_free(&more);
 	if (!ok)
 		return false;

@@ -51,90 +51,143 @@ static uint32_t count_values(Schemas *b, json_t *schema)
 		: 2u * schema_allows(schema, "boolean") + schema_allows(schema, "null");
 }
 
-/* Lists of items of which one at least is of `found`. */
-static uint32_t containing(Schemas *b, uint32_t item, uint32_t found, uint32_t lo, uint32_t hi)
+/* Lists of which some items are also of `contains`: cells by how many items there are and how many of them are. */
+typedef struct Cells {
+	Items items;
+	uint32_t lo, hi, least, most; /* items; of those that are found */
+	uint32_t n, last;             /* of `items.first`; from here on all places are alike */
+	uint32_t found;               /* counts of those found: beyond are as good as the last */
+	bool is_unique;
+	uint32_t *other, *one;        /* [n + 1] nodes of an item that is not counted, and of one that is */
+	uint32_t *at;                 /* [last + 1, found + 1] */
+} Cells;
+
+/* Items that `contains` takes, and others: any, unless there may be too many. */
+static bool make_items(Schemas *b, json_t *schema, Cells *k)
 {
-	Grammar *g = b->g;
-	const uint32_t most = hi == ENDLESS ? (lo > 1 ? lo : 1) : hi;
-	uint32_t *nodes = calloc((size_t)most + 1, sizeof *nodes), n = 0, all = NONE;
-	const uint32_t before = NODE_LIST_OF(g, item, b->separator), after = NODE_LIST_OF(g, b->separator, item);
-	if (!nodes)
-		return effort_refuse(&g->effort, "there is no memory", -1);
-	for (uint32_t i = 0; i < most && !schema_failed(b); i++) { /* that many before the first of `found`, or more */
-		const uint32_t left = lo > i + 1 ? lo - i - 1 : 0, room = hi == ENDLESS ? ENDLESS : hi - i - 1;
-		const bool is_last = hi == ENDLESS && i == most - 1;
-		nodes[n++] = NODE_LIST_OF(g, node_repeat(g, before, i, is_last ? ENDLESS : i), found,
-			left <= room ? node_repeat(g, after, left, room) : NONE);
+	json_t *contains = json_object_get(schema, "contains");
+	const uint32_t fresh = k->is_unique ? node_add(b->g, (Node){.kind = NODE_FRESH}) : EMPTY;
+	b->g->has_fresh |= k->is_unique;
+	for (uint32_t i = 0; i <= k->n && !schema_failed(b); i++) {
+		json_t *item = i < k->n ? json_array_get(k->items.first, i) : k->items.rest;
+		json_t *is_not = schema_keep(b, json_pack("{s:O}", "not", contains));
+		size_t before = i < k->n ? schema_down_to(b, k->items.first_key, i) : schema_down(b, k->items.rest_key);
+		json_t *other = k->most == ENDLESS ? item : item ? schema_both(b, item, is_not) : is_not;
+		if (!schema_failed(b))
+			k->other[i] = !other ? b->any : other == item ? schema_node(b, other) : schema_rule(b, other);
+		schema_up(b, before);
+		before = schema_down(b, "contains");
+		json_t *both = schema_failed(b) ? NULL : item ? schema_both(b, item, contains) : contains;
+		k->one[i] = NODE_LIST_OF(b->g, both ? schema_rule(b, both) : NONE, fresh);
+		k->other[i] = NODE_LIST_OF(b->g, k->other[i], fresh);
+		schema_up(b, before);
 	}
-	if (!schema_failed(b))
-		all = node_all(g, NODE_EITHER, nodes, n);
-	free(nodes);
-	return all;
+	return !schema_failed(b);
 }
 
-static uint32_t contains_node(Schemas *b, json_t *schema, uint32_t lo, uint32_t hi)
+/* What follows where c items are written and f of them were found. */
+static uint32_t cell(Schemas *b, const Cells *k, uint32_t separator, uint32_t c, uint32_t f)
 {
-	json_t *items = json_object_get(schema, "items"), *contains = json_object_get(schema, "contains");
-	if (json_is_array(items) || json_object_get(schema, "prefixItems"))
-		return schema_refuse(b, "contains", "contains is not supported next to prefixItems");
-	if (hi != ENDLESS && hi > 1000)
-		return schema_refuse(b, "maxItems", "it is too large next to contains");
-	if (hi == 0 || lo > hi)
+	Grammar *g = b->g;
+	uint32_t ways[3], n = 0;
+	const bool is_last = c == k->last, loops = is_last && k->hi == ENDLESS;
+	const uint32_t i = c < k->n ? c : k->n, row = loops ? c : c + 1, sign = c > 0 ? separator : EMPTY;
+	const uint32_t *after = k->at + (size_t)row * (k->found + 1);
+	if (c >= k->lo && f >= k->least)
+		ways[n++] = EMPTY;
+	if (!is_last || loops) {
+		ways[n++] = NODE_LIST_OF(g, sign, k->other[i], after[f]);
+		if (f < k->found || k->most == ENDLESS)
+			ways[n++] = f == k->found ? NONE : NODE_LIST_OF(g, sign, k->one[i], after[f + 1]);
+	}
+	return node_all(g, NODE_EITHER, ways, n);
+}
+
+static uint32_t cells_node(Schemas *b, Cells *k, uint32_t separator)
+{
+	Grammar *g = b->g;
+	const uint32_t row = k->found + 1;
+	for (uint32_t f = 0; f < row && k->hi == ENDLESS; f++)
+		k->at[k->last * row + f] = node_rule(g);
+	for (uint32_t c = k->last + 1; c-- > 0 && !schema_failed(b);)
+		for (uint32_t f = row; f-- > 0 && !schema_failed(b);) {
+			const uint32_t node = cell(b, k, separator, c, f);
+			if (c == k->last && k->hi == ENDLESS && !schema_failed(b))
+				g->nodes[k->at[c * row + f]].a = node;
+			else
+				k->at[c * row + f] = node;
+		}
+	return schema_failed(b) ? NONE : NODE_LIST_OF(g, text(b, "["), k->at[0], text(b, "]"));
+}
+
+/* Is no object in it, whose members may come in another order where it is found? */
+static bool has_objects(Schemas *b, json_t *schema)
+{
+	schema = schema ? schema_resolve(b, schema) : json_true();
+	return schema_failed(b) || schema_allows(schema, "object") || schema_allows(schema, "array");
+}
+
+static uint32_t contains_node(Schemas *b, json_t *schema, Cells k)
+{
+	json_t *contains = json_object_get(schema, "contains");
+	const uint32_t separator = b->separator;
+	const bool was_tight = b->is_tight;
+	if (k.is_unique && has_objects(b, contains) && (k.n > 0 || has_objects(b, k.items.rest)))
+		return schema_failed(b) ? NONE
+			: schema_refuse(b, "contains", "contains of objects and lists is not supported next to uniqueItems");
+	k.last = k.hi != ENDLESS ? k.hi : k.lo > k.n ? k.lo : k.n;
+	k.last = k.last < 1 && k.hi == ENDLESS ? 1 : k.last;
+	k.found = k.most != ENDLESS ? (k.most < k.last || k.hi == ENDLESS ? k.most : k.last) : k.least;
+	if ((uint64_t)(k.last + 1) * (k.found + 1) > MOST_CELLS)
+		return schema_refuse(b, k.hi != ENDLESS ? "maxItems" : "minItems", "it is too large next to contains");
+	if (k.lo > k.hi || k.least > k.most || k.least > k.found)
 		return NONE;
-	size_t before = schema_down(b, "items");
-	const uint32_t item = items ? schema_node(b, items) : b->any;
-	schema_up(b, before);
-	before = schema_down(b, "contains");
-	json_t *both = schema_failed(b) ? NULL : items ? schema_both(b, items, contains) : contains;
-	const uint32_t found = both ? schema_rule(b, both) : NONE;
-	schema_up(b, before);
-	const uint32_t inner = schema_failed(b) ? NONE : containing(b, item, found, lo < 1 ? 1 : lo, hi);
-	return schema_failed(b) ? NONE : NODE_LIST_OF(b->g, text(b, "["), inner, text(b, "]"));
+	k.other = calloc((size_t)k.n + 1, sizeof *k.other);
+	k.one = calloc((size_t)k.n + 1, sizeof *k.one);
+	k.at = calloc((size_t)(k.last + 2) * (k.found + 1), sizeof *k.at);
+	schema_tighten(b, was_tight || k.is_unique);
+	bool ok = (k.other && k.one && k.at) || effort_refuse(&b->g->effort, "there is no memory", -1);
+	ok = ok && make_items(b, schema, &k);
+	schema_tighten(b, was_tight);
+	const uint32_t node = ok ? cells_node(b, &k, separator) : NONE;
+	free(k.other);
+	free(k.one);
+	free(k.at);
+	return node;
 }
 
 uint32_t schema_array(Schemas *b, json_t *schema)
 {
-	uint32_t lo = 0, hi = ENDLESS;
-	json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
-	const char *items_key = "items", *prefix_key = "prefixItems";
-	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi))
+	uint32_t lo = 0, hi = ENDLESS, least = 1, most = ENDLESS;
+	Items of;
+	if (!schema_count(b, schema, "minItems", &lo) || !schema_count(b, schema, "maxItems", &hi) ||
+		!schema_count(b, schema, "minContains", &least) || !schema_count(b, schema, "maxContains", &most) ||
+		!schema_items(b, schema, &of))
 		return NONE;
+	const uint32_t n = (uint32_t)json_array_size(of.first);
 	const bool is_unique = json_is_true(json_object_get(schema, "uniqueItems")) && hi > 1;
-	json_t *least = json_object_get(schema, "minContains");
-	if (json_object_get(schema, "contains") && (json_object_get(schema, "maxContains") ||
-			(least && json_number_value(least) > 1)))
-		return schema_refuse(b, "contains", "another count than one at least is not supported");
-	if (json_object_get(schema, "contains") && !(least && json_number_value(least) == 0))
-		return is_unique ? schema_refuse(b, "contains", "contains is not supported next to uniqueItems")
-			: contains_node(b, schema, lo, hi);
-	if (json_is_array(items)) { /* before draft 2020-12 */
-		prefix = items;
-		items = json_object_get(schema, "additionalItems");
-		prefix_key = "items";
-		items_key = "additionalItems";
-	}
-	if (prefix && !json_is_array(prefix))
-		return schema_refuse(b, prefix_key, "a list of schemas is expected");
-	const size_t n = json_array_size(prefix);
-	if (is_unique && items && n == 0) {
-		const uint32_t values = count_values(b, items);
+	if (is_unique && of.rest && n == 0) {
+		const uint32_t values = count_values(b, of.rest);
 		hi = values < hi ? values : hi;
 	}
+	if (json_object_get(schema, "contains") && (least > 0 || most != ENDLESS))
+		return contains_node(b, schema, (Cells){.items = of, .lo = lo, .hi = hi, .least = least, .most = most, .n = n,
+			.is_unique = is_unique});
 	const bool was_tight = b->is_tight;
 	const uint32_t separator = b->separator, fresh = is_unique ? node_add(b->g, (Node){.kind = NODE_FRESH}) : EMPTY;
 	b->g->has_fresh |= is_unique;
 	schema_tighten(b, was_tight || is_unique);
-	size_t before = schema_down(b, items_key);
-	uint32_t item = items && (n < hi) ? schema_node(b, items) : b->any;
+	size_t before = schema_down(b, of.rest_key);
+	uint32_t item = of.rest && n < hi ? schema_node(b, of.rest) : b->any;
 	schema_up(b, before);
 	if (is_unique)
 		item = NODE_LIST_OF(b->g, item, fresh);
 	b->separator = separator;
-	uint32_t rest = items_node(b, item, less(lo, (uint32_t)n), less(hi, (uint32_t)n), n > 0);
+	uint32_t rest = items_node(b, item, less(lo, n), less(hi, n), n > 0);
 	for (size_t i = n; i-- > 0 && !schema_failed(b);) {
 		schema_tighten(b, was_tight || is_unique);
-		before = schema_down_to(b, prefix_key, i);
-		const uint32_t node = schema_node(b, json_array_get(prefix, i));
+		before = schema_down_to(b, of.first_key, i);
+		const uint32_t node = schema_node(b, json_array_get(of.first, i));
 		schema_up(b, before);
 		const uint32_t more = NODE_LIST_OF(b->g, i ? separator : EMPTY, node, fresh, rest);
 		rest = i >= hi ? EMPTY : i < lo ? more : NODE_EITHER_OF(b->g, EMPTY, more);
@@ -279,55 +332,83 @@ static uint32_t keyed(Schemas *b, Lexeme *key, uint32_t value)
 	return name == NONE || value == NONE ? NONE : NODE_LIST_OF(b->g, text(b, "\""), name, b->colon, value);
 }
 
-/* Members whose keys match patterns; takes their keys from `free_names`. */
-static bool add_patterns(Schemas *b, Members *m, Lexeme *free_names, uint32_t *nodes, uint32_t *n)
+/* Keys that match the same patterns: their names, and what their values must be (NULL: they match none). */
+typedef struct Part { Lexeme names; json_t *value; char pointer[sizeof((Schemas){0}).pointer]; } Part;
+typedef struct Parts { Part *of; uint32_t n, cap; } Parts;
+
+/* Of part i the keys that match become one of its own. */
+static bool split(Schemas *b, Parts *p, uint32_t i, const Lexeme *matching, json_t *value)
 {
-	const char *pattern;
-	json_t *schema;
-	json_object_foreach(m->patterns, pattern, schema) {
-		Lexeme all = {0}, mine = {0}, rest = {0};
-		const size_t before = schema_down(b, "patternProperties");
-		bool ok = schema_pattern(b, pattern, pattern, PART, &all) &&
-			lexeme_combine(free_names, &all, BOTH, &mine, &b->g->effort) &&
-			lexeme_combine(free_names, &all, FIRST_ONLY, &rest, &b->g->effort);
-		schema_down(b, pattern);
-		const uint32_t value = ok ? schema_node(b, schema) : NONE;
-		if (ok && !schema_failed(b))
-			nodes[(*n)++] = keyed(b, &mine, value);
-		schema_up(b, before);
-		lexeme_free(&all);
+	Part *part = &p->of[i];
+	Lexeme mine = {0}, rest = {0};
+	if (!lexeme_combine(&part->names, matching, BOTH, &mine, &b->g->effort) || lexeme_is_empty(&mine)) {
 		lexeme_free(&mine);
-		lexeme_free(free_names);
-		*free_names = rest;
-		if (schema_failed(b))
-			return false;
+		return !schema_failed(b);
 	}
+	json_t *both = part->value ? schema_both(b, part->value, value) : value;
+	bool ok = both && lexeme_combine(&part->names, matching, FIRST_ONLY, &rest, &b->g->effort);
+	if (p->n >= 64)
+		ok = schema_refuse(b, NULL, "keys may match too many of the patterns together");
+	if (!ok || !GROW(&b->g->effort, p->of, p->cap, p->n + 1)) {
+		lexeme_free(&mine);
+		lexeme_free(&rest);
+		return false;
+	}
+	part = &p->of[i];
+	lexeme_free(&part->names);
+	part->names = rest;
+	p->of[p->n] = (Part){.names = mine, .value = both};
+	memcpy(p->of[p->n++].pointer, b->pointer, sizeof b->pointer);
 	return true;
 }
 
-/* A key that matches two patterns has a value of both schemas: such are refused, unless the schemas are equal. */
-static bool check_overlap(Schemas *b, const Members *m)
+/* Members that are not named; takes `names`, of all their keys. `other`: node of those that match no pattern. */
+static bool add_unnamed(Schemas *b, Members *m, Lexeme *names, uint32_t other)
 {
-	const char *one, *other;
-	json_t *a, *c;
-	json_object_foreach(m->patterns, one, a)
-		json_object_foreach(m->patterns, other, c) {
-			Lexeme x = {0}, y = {0}, both = {0};
-			if (strcmp(one, other) >= 0 || json_equal(a, c))
-				continue;
-			const bool ok = schema_pattern(b, "patternProperties", one, PART, &x) &&
-				schema_pattern(b, "patternProperties", other, PART, &y) &&
-				lexeme_combine(&x, &y, BOTH, &both, &b->g->effort);
-			const bool meet = ok && !lexeme_is_empty(&both);
-			lexeme_free(&x);
-			lexeme_free(&y);
-			lexeme_free(&both);
-			if (meet)
-				return schema_refuse(b, "patternProperties", "a key may match two of the patterns");
-			if (!ok)
-				return false;
+	const char *pattern;
+	json_t *schema;
+	Parts p = {0};
+	bool ok = GROW(&b->g->effort, p.of, p.cap, 1);
+	if (ok)
+		p.of[p.n++] = (Part){.names = *names};
+	else
+		lexeme_free(names);
+	*names = (Lexeme){0};
+	const size_t before = schema_down(b, "patternProperties");
+	json_object_foreach(m->patterns, pattern, schema) {
+		Lexeme all = {0};
+		ok = ok && schema_pattern(b, pattern, pattern, PART, &all);
+		const size_t above = schema_down(b, pattern);
+		for (uint32_t i = 0, n = p.n; i < n && ok; i++)
+			ok = split(b, &p, i, &all, schema);
+		schema_up(b, above);
+		lexeme_free(&all);
+	}
+	schema_up(b, before);
+	uint32_t *nodes = calloc((size_t)p.n + 1, sizeof *nodes), n = 0;
+	ok = ok && (nodes || effort_refuse(&b->g->effort, "there is no memory", -1));
+	for (uint32_t i = 0; i < p.n; i++) {
+		Part *part = &p.of[i];
+		if (ok && !lexeme_is_empty(&part->names)) {
+			char pointer[sizeof b->pointer];
+			memcpy(pointer, b->pointer, sizeof pointer);
+			const size_t n_pointer = b->n_pointer;
+			if (part->value) {
+				memcpy(b->pointer, part->pointer, sizeof pointer);
+				b->n_pointer = strlen(b->pointer);
+			}
+			const uint32_t value = part->value ? schema_rule(b, part->value) : other;
+			memcpy(b->pointer, pointer, sizeof pointer);
+			b->n_pointer = n_pointer;
+			nodes[n++] = keyed(b, &part->names, value);
 		}
-	return true;
+		lexeme_free(&part->names);
+	}
+	if (ok)
+		m->others = n ? node_all(b->g, NODE_EITHER, nodes, n) : NONE;
+	free(p.of);
+	free(nodes);
+	return ok && !schema_failed(b);
 }
 
 static bool add_others(Schemas *b, Members *m)
@@ -347,17 +428,11 @@ static bool add_others(Schemas *b, Members *m)
 		return true;
 	}
 	Lexeme names = {0}, known = {0};
-	uint32_t *nodes = calloc(n_patterns + 1, sizeof *nodes), n = 0;
-	bool ok = nodes && check_overlap(b, m) && lexeme_of_string(&names, &b->g->effort) &&
-		known_names(b, m, &known) && take_away(b, &names, &known, FIRST_ONLY) &&
-		(!m->has_names || take_away(b, &names, &m->names, BOTH)) && add_patterns(b, m, &names, nodes, &n);
-	if (ok && value != NONE)
-		nodes[n++] = keyed(b, &names, value);
-	if (ok)
-		m->others = n ? node_all(b->g, NODE_EITHER, nodes, n) : NONE;
+	const bool ok = lexeme_copy(&b->g->string, &names, &b->g->effort) && known_names(b, m, &known) &&
+		take_away(b, &names, &known, FIRST_ONLY) && (!m->has_names || take_away(b, &names, &m->names, BOTH)) &&
+		add_unnamed(b, m, &names, value);
 	lexeme_free(&names);
 	lexeme_free(&known);
-	free(nodes);
 	return ok;
 }
 

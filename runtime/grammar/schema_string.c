@@ -119,10 +119,8 @@ static bool add_format(Schemas *b, json_t *format, Strings *s)
 	return !regex || (schema_pattern(b, "format", regex, WHOLE, &more) && narrow(b, s, &more));
 }
 
-bool schema_is_plain_string(json_t *schema, uint32_t *lo, uint32_t *hi)
+bool schema_is_plain_string(json_t *schema)
 {
-	(void)lo;
-	(void)hi;
 	json_t *formats_of = json_object_get(schema, "format");
 	return !json_object_get(schema, "pattern") && !json_object_get(schema, "const") &&
 		!json_object_get(schema, "enum") && !json_object_get(schema, "not") &&
@@ -153,8 +151,7 @@ static bool add_values(Schemas *b, json_t *schema, Strings *s)
 	return ok;
 }
 
-/* All but its counts, which *lo and *hi become. */
-static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi)
+bool schema_uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi)
 {
 	json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format"), *one;
 	size_t i;
@@ -174,7 +171,7 @@ static bool uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint3
 		ok = ok && add_format(b, format, &s);
 	*l = s.l;
 	if (ok && !s.is_measured)
-		ok = lexeme_of_string(l, &b->g->effort);
+		ok = lexeme_copy(&b->g->string, l, &b->g->effort);
 	*lo = s.lo;
 	*hi = s.hi;
 	if (!ok)
@@ -196,27 +193,33 @@ static bool count(Schemas *b, Lexeme *l, uint32_t lo, uint32_t hi)
 bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 {
 	uint32_t lo, hi;
-	return uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi) &&
+	return schema_uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi) &&
 		schema_without_not(b, schema, schema_strings, l);
 }
 
 uint32_t schema_string_node(Schemas *b, json_t *schema)
 {
-	enum { FEW = 16000 }; /* states, of an automaton that counts by itself */
+	enum { FEW = 16000, MANY = 40000 }; /* states, of an automaton that counts by itself */
 	Lexeme l = {0};
 	uint32_t lo, hi;
-	if (!uncounted(b, schema, &l, &lo, &hi))
+	if (!schema_uncounted(b, schema, &l, &lo, &hi))
 		return NONE;
 	const uint32_t most = hi != ENDLESS ? hi : lo;
-	if ((uint64_t)most * l.n_states > FEW && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
+	const uint64_t states = (uint64_t)most * l.n_states;
+	if (states > FEW && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
 		if (!lexeme_count(&l, &b->g->string, &b->g->effort)) {
 			lexeme_free(&l);
 			return NONE;
 		}
-		if (l.least)
+		if (l.least && lo <= l.least[1] && hi >= l.most[1]) /* no other text is there */
+			return node_lexeme(b->g, &l);
+		if (l.least && (!l.has_gaps || states > MANY))
 			return node_counted(b->g, &l, lo, hi);
 	}
-	return count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l) ? node_lexeme(b->g, &l) : NONE;
+	const bool ok = count(b, &l, lo, hi) && schema_without_not(b, schema, schema_strings, &l);
+	const uint32_t node = ok ? node_lexeme(b->g, &l) : NONE;
+	lexeme_free(&l);
+	return node;
 }
 
 bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)
@@ -225,7 +228,7 @@ bool schema_strings(Schemas *b, json_t *schema, Lexeme *l)
 	if (!(schema = schema_resolve(b, schema)))
 		return false;
 	if (json_is_true(schema))
-		return lexeme_of_string(l, &b->g->effort);
+		return lexeme_copy(&b->g->string, l, &b->g->effort);
 	if (json_is_false(schema) || !schema_check(b, schema) || !schema_allows(schema, "string"))
 		return !schema_failed(b);
 	return schema_string(b, schema, l) && schema_of_branches(b, schema, schema_strings, l);

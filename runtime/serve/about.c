@@ -113,7 +113,7 @@ void about_plan(Server *s, Conn *conn, HttpReader *r)
 		s->info.slots, s->info.max_context, s->info.page, s->info.pages, s->info.prompt_grid, s->info.verify_rows,
 		s->info.vocab, s->info.n_layers, s->info.has_tokenizer ? "true" : "false",
 		s->info.has_chat ? "true" : "false");
-	fprintf(out, ",\"has_reasoning\":%s,\"tool_format\":", s->limits.has_reasoning ? "true" : "false");
+	fprintf(out, ",\"has_reasoning\":%s,\"tool_format\":", s->limits.reasoning ? "true" : "false");
 	if (s->limits.tools)
 		json_quoted(out, s->limits.tools->name);
 	else

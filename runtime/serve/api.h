@@ -60,7 +60,8 @@ typedef struct ApiLimits { /* of the plan that is served */
 	const char *const *names; /* [n_names] of the model: the first is the one that answers carry */
 	int n_names;
 	const struct ToolFormat *tools; /* in which it calls tools; NULL = it calls none */
-	bool has_reasoning;       /* its answers may begin with reasoning */
+	const struct Reasoning *reasoning; /* that its answers may begin with (reasoning.h); NULL = none */
+	bool fills_tools;         /* its template takes tools that have a description and parameters alone */
 	bool has_short_ids;       /* its template takes ids of calls that are nine letters and digits alone */
 	struct Structures *structures; /* grammars of requests (structure.h); NULL = there are none */
 } ApiLimits;

@@ -165,7 +165,7 @@ static AtlasStatus push_token(const Generation *g, Choice *c, int32_t token, con
 	bool is_special = false;
 	if (c->reads_markers)
 		tok_token_bytes(&limits->plan->tokenizer, token, bytes, n, &is_special);
-	if (is_special && !tool_format_has_marker(format, limits->has_reasoning, *bytes, *n)) {
+	if (is_special && !tool_format_has_marker(format, limits->reasoning, *bytes, *n)) {
 		*n = 0;
 		return ATLAS_OK;
 	}
@@ -206,9 +206,9 @@ bool choice_open(Generation *g, Choice *c)
 	const ApiRequest *r = &g->request;
 	const ApiLimits *limits = &g->call.s->limits;
 	c->stop = -1;
-	const bool has_reasoning = g->api->has_parts && limits->has_reasoning;
-	c->parser = pieces_open(r->tools ? limits->tools : NULL, r->tools, has_reasoning, c->prompt->is_reasoning);
-	c->reads_markers = r->tools || has_reasoning;
+	const Reasoning *reasoning = g->api->has_parts ? limits->reasoning : NULL;
+	c->parser = pieces_open(r->tools ? limits->tools : NULL, r->tools, reasoning, c->prompt->is_reasoning);
+	c->reads_markers = r->tools || reasoning;
 	AtlasStatus status =
 		c->parser ? atlas_text_open(limits->plan, !c->reads_markers, &c->stream) : ATLAS_NO_MEMORY;
 	if (status == ATLAS_OK)

@@ -392,7 +392,7 @@ static bool make_choices(Generation *g)
 			.n_stop_tokens = r->n_stop_tokens, .bias = r->bias, .n_bias = r->n_bias, .top_logprobs = r->top_logprobs,
 			.pages_as_needed = 1, .n_tail = c->prompt->n_tail, .masked = r->grammar != NULL,
 			.cache_salt = r->cache_salt}, .guided = r->guide};
-		q->guided.after_reasoning = c->prompt->is_reasoning;
+		q->guided.closer = c->prompt->is_reasoning ? g->call.s->limits.reasoning->closer : NULL;
 		q->sampling.seed += (uint64_t)(i % r->n);
 		if (!choice_open(g, c))
 			return false;

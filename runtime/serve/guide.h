@@ -4,13 +4,15 @@
 
 #include "runtime/grammar/grammar.h"
 
+enum { GUIDE_MARKS = 16 };
+
 /* What a request asks for; constant, of any thread. */
 typedef struct GuideSource {
 	const Grammar *grammar;    /* NULL = its text is free */
 	const GrammarVocab *vocab;
-	bool after_reasoning;      /* the prompt ends where reasoning has begun: the structure begins after it */
-	bool has_opener;           /* the structure begins with the added token `opener` */
-	int32_t opener;
+	const char *closer;        /* the prompt ends where reasoning has begun: the structure begins after this; or NULL */
+	int32_t marks[GUIDE_MARKS]; /* [n_marks] added tokens that may be of the structure, where their text fits */
+	int n_marks;
 } GuideSource;
 
 typedef struct Guide Guide;

@@ -4,20 +4,23 @@
  * not looked at again, but for the last few bytes: so a byte is read a few times at most, whatever a model writes. */
 #include "runtime/serve/pieces.h"
 #include "artifacts/json_put.h"
+#include "runtime/serve/channels.h"
 #include "runtime/serve/tool_block.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLANKS = 256, MAX_MARKER = 32, MAX_AGAIN = 128 };
+enum { MAX_BLANKS = 256, MAX_MARKER = 32, MAX_AGAIN = 256, MAX_CALL = 1 << 20 };
 
-static const char think_open[] = REASONING_OPENER, think_close[] = REASONING_CLOSER;
-
-typedef enum Mode { IN_REASONING, IN_TEXT, IN_BLOCK } Mode;
+typedef enum Mode {
+	IN_REASONING, IN_TEXT, IN_BLOCK,
+	IN_HEAD, IN_CALL, /* where the answer is messages: before one, in one that is a call */
+} Mode;
 
 struct PieceParser {
 	const ToolFormat *format;
 	json_t *tools;
+	const Reasoning *reasoning;  /* NULL = there is none */
 	Mode mode;
 	bool may_think, may_be_bare; /* nothing but blanks came so far, or since reasoning ended */
 	bool drops_blanks;           /* after reasoning, or its marker, or a call */
@@ -27,6 +30,9 @@ struct PieceParser {
 	char again[MAX_AGAIN];       /* [n_again] to be read before what comes, the last one first */
 	size_t n_again;
 	ToolBlock block;
+	char *message; size_t n_message, cap_message; /* its head; and, of a call, all that came of it */
+	size_t n_head;
+	bool had_text;               /* the piece before this message is text */
 	int n_calls;                 /* given so far */
 	PieceKind kind;              /* of out */
 	char *out; size_t n_out, cap_out;
@@ -149,6 +155,118 @@ static bool read_block(PieceParser *p, char c)
 	return result == BLOCK_MORE || end_block(p, result);
 }
 
+/* Messages ------------------------------------------------------------ */
+
+static bool hold(PieceParser *p, const char *bytes, size_t n)
+{
+	if (p->cap_message - p->n_message < n) {
+		const size_t cap = (p->n_message + n) * 2 + 64;
+		char *message = realloc(p->message, cap);
+		if (!message)
+			return false;
+		p->message = message;
+		p->cap_message = cap;
+	}
+	memcpy(p->message + p->n_message, bytes, n);
+	p->n_message += n;
+	return true;
+}
+
+/* What is held is text, as the model wrote it. */
+static bool give_held(PieceParser *p)
+{
+	const size_t n = p->n_message;
+	p->mode = IN_TEXT;
+	p->n_message = 0;
+	return put_plain(p, p->message, n);
+}
+
+static bool begin_message(PieceParser *p)
+{
+	const MessageHead head = channels_read_head(p->message, p->n_message);
+	const bool is_analysis = head.channel.n == 8 && memcmp(head.channel.at, "analysis", 8) == 0;
+	p->n_head = p->n_message;
+	if (head.function.n && p->format && p->format->body == TOOL_CHANNELS) {
+		p->mode = IN_CALL;
+		return true;
+	}
+	if (head.has_recipient && !is_analysis)
+		return give_held(p);
+	p->n_message = 0;
+	p->mode = is_analysis ? IN_REASONING : IN_TEXT;
+	const bool has_break = p->mode == IN_TEXT && p->had_text;
+	p->had_text = p->mode == IN_TEXT;
+	return !has_break || put(p, PIECE_TEXT, "\n", 1);
+}
+
+static bool end_message(PieceParser *p)
+{
+	const bool is_call = p->mode == IN_CALL;
+	p->mode = IN_HEAD;
+	if (!is_call)
+		return true;
+	const MessageHead head = channels_read_head(p->message, p->n_head - strlen(CHANNELS_MESSAGE));
+	JsonSlice arguments = {p->message + p->n_head, p->n_message - p->n_head};
+	while (arguments.n && is_blank(*arguments.at))
+		arguments.at++, arguments.n--;
+	while (arguments.n && is_blank(arguments.at[arguments.n - 1]))
+		arguments.n--;
+	tool_calls_clear(&p->block.calls);
+	const CallResult result = !arguments.n
+		? tool_calls_add_named(&p->block.calls, p->tools, head.function, (JsonSlice){"{}", 2})
+		: !json_scan_whole(arguments.at, arguments.n)
+		? CALL_WRONG : tool_calls_add_named(&p->block.calls, p->tools, head.function, arguments);
+	if (result != CALL_GOOD) {
+		const bool good = result == CALL_WRONG && give_held(p);
+		p->mode = IN_HEAD;
+		p->had_text = true;
+		return good;
+	}
+	p->n_message = 0;
+	p->had_text = false;
+	return give_calls(p);
+}
+
+static bool read_head(PieceParser *p, char c)
+{
+	static const char mark[] = CHANNELS_MESSAGE;
+	const size_t n = sizeof mark - 1;
+	if (!p->n_message && c == '\n')
+		return true;
+	if (!hold(p, &c, 1))
+		return false;
+	if (!channels_may_be_head(p->message, p->n_message))
+		return give_held(p);
+	return p->n_message < n || memcmp(p->message + p->n_message - n, mark, n) != 0 || begin_message(p);
+}
+
+static bool read_message(PieceParser *p, char c)
+{
+	bool is_whole;
+	p->partial[p->n_partial++] = c;
+	if (channels_may_end(p->partial, p->n_partial, &is_whole)) {
+		p->n_partial = is_whole ? 0 : p->n_partial;
+		return !is_whole || end_message(p);
+	}
+	const size_t n = p->n_partial;
+	p->n_partial = 0;
+	read_again(p, p->partial + 1, n - 1);
+	if (p->mode == IN_CALL)
+		return p->n_message < MAX_CALL ? hold(p, p->partial, 1) : give_held(p) && put_plain(p, p->partial, 1);
+	return put_plain(p, p->partial, 1);
+}
+
+static bool finish_message(PieceParser *p)
+{
+	if (p->mode == IN_CALL && p->n_partial && !hold(p, p->partial, p->n_partial))
+		return false;
+	if (p->mode == IN_CALL)
+		return end_message(p);
+	return p->mode == IN_HEAD || put_plain(p, p->partial, p->n_partial);
+}
+
+/* Plain bytes ------------------------------------------------------------ */
+
 static bool end_reasoning(PieceParser *p)
 {
 	p->mode = IN_TEXT;
@@ -170,7 +288,7 @@ static bool begin_reasoning(PieceParser *p)
 static const char *marker(const PieceParser *p, int i)
 {
 	if (i == 0)
-		return p->mode == IN_REASONING ? think_close : p->may_think ? think_open : NULL;
+		return p->mode == IN_REASONING ? p->reasoning->closer : p->may_think ? p->reasoning->opener : NULL;
 	return p->mode == IN_TEXT && p->format && i <= TOOL_MAX_OPENERS ? p->format->openers[i - 1] : NULL;
 }
 
@@ -212,17 +330,22 @@ static bool read_plain(PieceParser *p, char c)
 	if (!whole)
 		return true;
 	p->n_partial = 0;
-	return whole == think_close ? end_reasoning(p)
-		: whole == think_open   ? begin_reasoning(p)
-								: begin_block(p, whole);
+	return p->mode == IN_REASONING                       ? end_reasoning(p)
+		: p->reasoning && whole == p->reasoning->opener ? begin_reasoning(p)
+														: begin_block(p, whole);
 }
+
+static bool has_channels(const PieceParser *p) { return p->reasoning && p->reasoning->has_channels; }
 
 static bool read_byte(PieceParser *p, char c)
 {
 	bool good;
 	for (p->again[p->n_again++] = c; p->n_again > 0;) {
 		c = p->again[--p->n_again];
-		good = p->mode == IN_BLOCK ? read_block(p, c) : read_plain(p, c);
+		good = p->mode == IN_HEAD ? read_head(p, c)
+			: has_channels(p)     ? read_message(p, c)
+			: p->mode == IN_BLOCK ? read_block(p, c)
+								  : read_plain(p, c);
 		if (!good)
 			return false;
 	}
@@ -231,7 +354,8 @@ static bool read_byte(PieceParser *p, char c)
 
 /* The interface ------------------------------------------------------------ */
 
-PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reasoning, bool begins_in_reasoning)
+PieceParser *pieces_open(
+	const ToolFormat *format, json_t *tools, const Reasoning *reasoning, bool begins_in_reasoning)
 {
 	PieceParser *p = calloc(1, sizeof *p);
 	if (!p)
@@ -239,17 +363,19 @@ PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reaso
 	p->format = format;
 	p->tools = tools;
 	p->may_be_bare = true;
-	p->may_think = has_reasoning;
-	p->mode = IN_TEXT;
+	p->reasoning = reasoning;
+	p->may_think = reasoning != NULL;
+	p->mode = has_channels(p) ? IN_HEAD : IN_TEXT;
 	p->kind = PIECE_TEXT;
-	if (has_reasoning && begins_in_reasoning)
+	if (reasoning && begins_in_reasoning)
 		begin_reasoning(p);
 	return p;
 }
 
 static bool is_plain(const PieceParser *p)
 {
-	return p->mode == IN_TEXT && !p->format && !p->may_think && !p->drops_blanks && !p->n_partial && !p->n_blanks;
+	return p->mode == IN_TEXT && !has_channels(p) && !p->format && !p->may_think && !p->drops_blanks && !p->n_partial &&
+		!p->n_blanks;
 }
 
 bool pieces_push(PieceParser *p, const char *bytes, size_t n, PieceSink sink, void *ctx)
@@ -269,6 +395,8 @@ bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx)
 {
 	p->sink = sink;
 	p->ctx = ctx;
+	if (has_channels(p))
+		return finish_message(p) && give(p, true);
 	if (p->mode == IN_BLOCK) {
 		const BlockResult result = tool_block_finish(&p->block);
 		const size_t again = p->block.again, n = p->block.n - again;
@@ -288,6 +416,7 @@ void pieces_close(PieceParser *p)
 	if (!p)
 		return;
 	tool_block_free(&p->block);
+	free(p->message);
 	free(p->out);
 	free(p);
 }

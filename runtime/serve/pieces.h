@@ -7,13 +7,11 @@
 #ifndef ATLAS_PIECES_H
 #define ATLAS_PIECES_H
 
+#include "runtime/serve/reasoning.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-/* What all templates that know reasoning put around it. */
-#define REASONING_OPENER "<think>"
-#define REASONING_CLOSER "</think>"
 
 typedef enum PieceKind {
 	PIECE_REASONING, /* bytes: UTF-8, whole code points */
@@ -33,9 +31,10 @@ typedef struct PieceParser PieceParser;
 typedef struct ToolFormat ToolFormat; /* a row of the table of formats (tool_formats.h) */
 
 /* format NULL: no calls are looked for. tools: the request's, as a list in the form of Chat Completions, which lives as
- * long as the parser; types of parameters that are text are theirs. has_reasoning: an answer may begin with <think>;
- * begins_in_reasoning: the prompt has written that already. NULL: no memory. */
-PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reasoning, bool begins_in_reasoning);
+ * long as the parser; types of parameters that are text are theirs. reasoning: what an answer may begin with, NULL =
+ * none; begins_in_reasoning: the prompt has written that already. NULL: no memory. */
+PieceParser *pieces_open(
+	const ToolFormat *format, json_t *tools, const Reasoning *reasoning, bool begins_in_reasoning);
 /* False: no memory, or the sink returned false; then the parser can only be closed. */
 bool pieces_push(PieceParser *p, const char *bytes, size_t n, PieceSink sink, void *ctx);
 bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx); /* what was held back */

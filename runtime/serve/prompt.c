@@ -211,22 +211,22 @@ static json_t *conversation_of(json_t *request, ApiError *e)
 	return NULL;
 }
 
-/* Is the last that the template wrote <think>, with nothing but blanks after it? An answer that goes on in a message
- * goes on in its reasoning if the message began that and did not end it. */
-static bool ends_in_reasoning(json_t *request, const char *text, size_t n, const AtlasSpan *spans, size_t n_spans)
+/* Is the last that the template wrote the mark that opens reasoning, with nothing but blanks after it? An answer that
+ * goes on in a message goes on in its reasoning if the message began that and did not end it. */
+static bool ends_in_reasoning(
+	const Reasoning *marks, json_t *request, const char *text, size_t n, const AtlasSpan *spans, size_t n_spans)
 {
-	static const char opener[] = REASONING_OPENER;
-	const size_t length = sizeof opener - 1;
+	const size_t length = strlen(marks->opener);
 	json_t *messages = api_get(request, "messages");
 	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
 	if (json_is_true(api_get(request, "continue_final_message"))) {
 		const char *said = json_string_value(json_object_get(last, "content"));
-		const char *begin = said ? strstr(said, opener) : NULL;
-		return begin && !strstr(begin, REASONING_CLOSER);
+		const char *begin = said ? strstr(said, marks->opener) : NULL;
+		return begin && !strstr(begin, marks->closer);
 	}
 	while (n && strchr(" \t\r\n", text[n - 1]))
 		n--;
-	return n >= length && memcmp(text + n - length, opener, length) == 0 && n_spans &&
+	return n >= length && memcmp(text + n - length, marks->opener, length) == 0 && n_spans &&
 		spans[n_spans - 1].begin <= n - length && n <= spans[n_spans - 1].end;
 }
 
@@ -272,7 +272,8 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	if (status != ATLAS_OK)
 		return api_refuse(e, 500, NULL, "%s", atlas_status_text(status));
 	atlas_chat_text(chat, &text, &n, &spans, &n_spans);
-	p->is_reasoning = limits->has_reasoning && ends_in_reasoning(request, text, n, spans, n_spans);
+	p->is_reasoning =
+		limits->reasoning && ends_in_reasoning(limits->reasoning, request, text, n, spans, n_spans);
 	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e) &&
 		check_length(limits, (size_t)p->n, "messages", e);
 	p->n_tail = good ? tail_of(limits, p, n, spans, n_spans) : 0;

@@ -281,10 +281,12 @@ static int find_tools(Server *s)
 	const AtlasPlan *plan = s->options->plan;
 	const ToolTemplate t = plan->has_chat ? tool_template_of(&plan->chat) : (ToolTemplate){0};
 	const char *name = s->options->tool_format;
-	char why[200], names[120];
+	char why[500], names[400];
 	s->limits.tools = name ? tool_format_named(name) : t.format;
+	s->limits.fills_tools = t.needs_all;
 	s->limits.has_short_ids = t.has_short_ids;
-	s->limits.has_reasoning = t.has_reasoning;
+	const bool has_channels = s->limits.tools && s->limits.tools->body == TOOL_CHANNELS;
+	s->limits.reasoning = has_channels ? reasoning_of_channels() : t.reasoning;
 	if (!name || s->limits.tools || strcmp(name, "none") == 0)
 		return 0;
 	tool_format_names(names, sizeof names);

@@ -2,6 +2,7 @@
 #include "runtime/serve/structure.h"
 #include "runtime/plan_handle.h"
 #include "runtime/serve/request.h"
+#include "runtime/serve/tool_formats.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -170,21 +171,21 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 	return good;
 }
 
-bool structure_after(const ApiLimits *limits, const char *before, const char *opener, json_t *schema, const char *param,
-	ApiRequest *r, ApiError *e)
+bool structure_of_call(
+	const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
-	const GrammarSource source = {.kind = GRAMMAR_SCHEMA, .json = schema, .before = before};
-	if (!compile(limits, &source, param, r, e) || r->wants_prompt)
-		return r->wants_prompt;
 	const Tok *tok = &limits->plan->tokenizer;
-	for (uint32_t i = 0; *before && i < tok->count[TOK_SEC_ADDED] && !r->guide.has_opener; i++) {
+	GuideSource *guide = &r->guide;
+	if (!compile(limits, source, param, r, e) || r->wants_prompt)
+		return r->wants_prompt;
+	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
 		const char *bytes;
 		size_t n;
 		bool special;
-		r->guide.opener = (int32_t)tok->added[i].id;
-		r->guide.has_opener = r->guide.opener < limits->info->vocab &&
-			tok_token_bytes(tok, r->guide.opener, &bytes, &n, &special) && n == strlen(opener) &&
-			memcmp(bytes, opener, n) == 0;
+		const int32_t id = (int32_t)tok->added[i].id;
+		if (id < limits->info->vocab && tok_token_bytes(tok, id, &bytes, &n, &special) &&
+			tool_format_has_marker(limits->tools, NULL, bytes, n))
+			guide->marks[guide->n_marks++] = id;
 	}
 	return true;
 }

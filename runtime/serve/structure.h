@@ -13,9 +13,9 @@ void structures_close(Structures *s); /* after all requests; NULL is fine */
  * guided_choice. At most one of them. Any thread, as the following. False after filling `e`. */
 bool api_read_structure(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
 
-/* The answer is the text `before`, then JSON of the schema. opener: what `before` begins with; where a token of the
- * vocabulary has that text, the answer begins with it. */
-bool structure_after(const ApiLimits *limits, const char *before, const char *opener, json_t *schema, const char *param,
-	ApiRequest *r, ApiError *e);
+/* The answer is a call of the plan's format, as `source` has it. The format's marks are written with the vocabulary's
+ * own tokens, where it has them. */
+bool structure_of_call(
+	const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "runtime/serve/tool_calls.h"
 #include "runtime/serve/tool_formats.h"
+#include "runtime/serve/tool_literals.h"
 
 typedef enum BlockResult {
 	BLOCK_MORE,
@@ -17,10 +18,12 @@ typedef struct ToolBlock { /* zeroed, then tool_block_open; tool_block_free */
 	const ToolFormat *format;
 	json_t *tools;
 	char *held; size_t n, cap; /* all bytes, from the opener on */
-	size_t again;              /* at most 16 bytes before n */
+	size_t again;              /* at most the bytes of a mark before n */
 	int step;                  /* of tool_block.c */
 	size_t token, mark;        /* where the value or name, and the marker, of this step begins */
 	JsonScan json;
+	LiteralScan literals;
+	bool is_text;              /* the parameter's value is a string, whatever the schema says */
 	ToolRange name, key, value; /* of held; name.n 0: the JSON itself names what it calls */
 	ToolParameter *parameters; int n_parameters, cap_parameters;
 	ToolCalls calls;
@@ -32,8 +35,5 @@ bool tool_block_open(ToolBlock *b, const ToolFormat *format, json_t *tools, cons
 BlockResult tool_block_push(ToolBlock *b, char c);
 BlockResult tool_block_finish(ToolBlock *b); /* the answer ends here; not BLOCK_MORE */
 void tool_block_free(ToolBlock *b);
-
-/* May the marker be in a block of this body? */
-bool tool_block_has_marker(ToolBody body, const char *text, size_t n);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/serve/tool_calls.h"
 #include "artifacts/json_put.h"
 #include "runtime/grammar/grammar.h"
+#include "runtime/serve/tool_literals.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,13 +109,17 @@ static CallResult add_arguments(ToolCalls *calls, JsonSlice name, JsonSlice argu
 
 static CallResult add_object(ToolCalls *calls, json_t *tools, const char *json, size_t n)
 {
-	JsonSlice key, value, name = {0}, arguments = {0}, called;
+	JsonSlice key, value, name = {0}, arguments = {0}, inner = {0}, called;
 	for (size_t at = 0; json_scan_next(json, n, &at, &key, &value);) {
-		if (is_key(key, "name"))
+		if (is_key(key, "name") || is_key(key, "tool_name"))
 			name = value;
+		else if (is_key(key, "function") && value.at[0] == '{')
+			inner = value;
 		else if (is_key(key, "arguments") || is_key(key, "parameters"))
 			arguments = value;
 	}
+	if (!name.n && inner.n)
+		return add_object(calls, tools, inner.at, inner.n);
 	if (!name.n || name.at[0] != '"')
 		return CALL_WRONG;
 	char *text = json_scan_text(name, &called.n);
@@ -147,6 +152,8 @@ enum { STRING = 1, INTEGER = 2, NUMBER = 4, BOOLEAN = 8, NONE = 16, OBJECT = 32,
 /* Of a parameter's schema: $ref and anyOf inside each other; schemas, types and values of enum all together. */
 enum { MAX_HOPS = 8, MAX_STEPS = 4096 };
 
+static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
+
 static int type_of_word(json_t *word)
 {
 	static const struct { const char *name; int type; } types[] = {{"string", STRING}, {"integer", INTEGER},
@@ -173,7 +180,6 @@ static int type_of_value(const json_t *value)
 /* All types that a schema allows; 0: it says nothing. */
 static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 {
-	static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
 	int types = 0;
 	if (!json_is_object(schema) || hops > MAX_HOPS || (*budget)-- <= 0)
 		return 0;
@@ -198,11 +204,30 @@ static int types_of(json_t *root, json_t *schema, int hops, int *budget)
 	return types;
 }
 
+/* Of a member of the objects that a schema allows; 0: it says nothing. */
+static int types_of_member(json_t *root, json_t *schema, JsonSlice key, int hops, int *budget)
+{
+	int types = 0;
+	if (!json_is_object(schema) || hops > MAX_HOPS || (*budget)-- <= 0)
+		return 0;
+	json_t *its = json_object_getn(json_object_get(schema, "properties"), key.at, key.n);
+	json_t *ref = json_object_get(schema, "$ref");
+	if (its)
+		return types_of(root, its, hops, budget);
+	if (json_is_string(ref))
+		types |= types_of_member(root, grammar_at(root, json_string_value(ref)), key, hops + 1, budget);
+	for (size_t k = 0; k < sizeof unions / sizeof unions[0]; k++) {
+		json_t *each = json_object_get(schema, unions[k]);
+		for (size_t i = 0; i < json_array_size(each) && *budget > 0; i++)
+			types |= types_of_member(root, json_array_get(each, i), key, hops + 1, budget);
+	}
+	return types ? types : types_of(root, json_object_get(schema, "additionalProperties"), hops, budget);
+}
+
 static int types_of_parameter(json_t *root, JsonSlice key)
 {
 	int budget = MAX_STEPS;
-	json_t *schema = json_object_getn(json_object_get(root, "properties"), key.at, key.n);
-	return types_of(root, schema ? schema : json_object_get(root, "additionalProperties"), 0, &budget);
+	return types_of_member(root, root, key, 0, &budget);
 }
 
 static bool is_word(JsonSlice s, const char *a, const char *b)
@@ -210,8 +235,8 @@ static bool is_word(JsonSlice s, const char *a, const char *b)
 	return (s.n == strlen(a) && memcmp(s.at, a, s.n) == 0) || (s.n == strlen(b) && memcmp(s.at, b, s.n) == 0);
 }
 
-/* Words of Python too: templates print values so, and models write what they have read. */
-static void put_value(FILE *out, int types, JsonSlice text)
+/* Literals of Python too: templates print values so, and models write what they have read. False: no memory. */
+static bool put_value(FILE *out, int types, JsonSlice text)
 {
 	JsonSlice s = text;
 	bool is_integer;
@@ -219,19 +244,29 @@ static void put_value(FILE *out, int types, JsonSlice text)
 		s.n--;
 	while (s.n && strchr(" \t\r\n", *s.at))
 		s.at++, s.n--;
-	if (types & NONE && is_word(s, "null", "None"))
+	const bool may_nest = s.n && ((types & OBJECT && *s.at == '{') || (types & LIST && *s.at == '['));
+	if (types & NONE && is_word(s, "null", "None")) {
 		fputs("null", out);
-	else if (types & BOOLEAN && is_word(s, "true", "True"))
+	} else if (types & BOOLEAN && is_word(s, "true", "True")) {
 		fputs("true", out);
-	else if (types & BOOLEAN && is_word(s, "false", "False"))
+	} else if (types & BOOLEAN && is_word(s, "false", "False")) {
 		fputs("false", out);
-	else if ((types & (INTEGER | NUMBER) && json_scan_number(s.at, s.n, &is_integer) &&
-				 (is_integer || types & NUMBER)) ||
-		(s.n && types & OBJECT && *s.at == '{' && json_scan_value(s.at, s.n)) ||
-		(s.n && types & LIST && *s.at == '[' && json_scan_value(s.at, s.n)))
+	} else if ((types & (INTEGER | NUMBER) && json_scan_number(s.at, s.n, &is_integer) &&
+				   (is_integer || types & NUMBER)) ||
+		(may_nest && json_scan_value(s.at, s.n))) {
 		fwrite(s.at, 1, s.n, out);
-	else
-		json_text(out, text.at, text.n);
+	} else {
+		char *json = NULL;
+		size_t n;
+		if (may_nest && !literal_to_json(s.at, s.n, &json, &n))
+			return false;
+		if (json)
+			fwrite(json, 1, n, out);
+		else
+			json_text(out, text.at, text.n);
+		free(json);
+	}
+	return true;
 }
 
 /* Does another of them, later, have the key of parameter i? */
@@ -250,6 +285,7 @@ CallResult tool_calls_add_typed(
 	const char *between = "{";
 	char *arguments = NULL;
 	size_t n_arguments;
+	bool good = true;
 	if (!f)
 		return CALL_WRONG;
 	FILE *out = open_memstream(&arguments, &n_arguments);
@@ -263,12 +299,12 @@ CallResult tool_calls_add_typed(
 		fputs(between, out);
 		json_text(out, key.at, key.n);
 		fputc(':', out);
-		put_value(out, types_of_parameter(root, key), value);
+		good = good && put_value(out, p->is_text ? STRING : types_of_parameter(root, key), value);
 		between = ",";
 	}
 	fputs(n ? "}" : "{}", out);
 	/* A memory stream that cannot grow does not say so for certain. */
-	if (fclose(out) != 0 || !arguments || !json_scan_whole(arguments, n_arguments)) {
+	if (fclose(out) != 0 || !good || !arguments || !json_scan_whole(arguments, n_arguments)) {
 		free(arguments);
 		return CALL_NO_MEMORY;
 	}

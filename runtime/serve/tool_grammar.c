@@ -2,6 +2,7 @@
  *
  * The schemas of tools become parts of one, in which their references lead from its root. */
 #include "runtime/serve/tool_grammar.h"
+#include "runtime/grammar/grammar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,4 +86,359 @@ json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
 	if (!is_list || !call)
 		return call;
 	return json_pack("{s:s, s:o, s:i, s:i}", "type", "array", "items", call, "minItems", 1, "maxItems", 1);
+}
+
+/* Forms ------------------------------------------------------------ */
+
+enum { MAX_HOPS = 8 }; /* of $ref, unions and values inside each other */
+
+typedef struct Maker {
+	const ToolFormat *format;
+	json_t *root; /* {"form", "schemas"} */
+	FormError *e;
+	char pointer[160];
+} Maker;
+
+static json_t *refuse(Maker *m, const char *text)
+{
+	if (!m->e->text[0]) {
+		snprintf(m->e->pointer, sizeof m->e->pointer, "%s", m->pointer);
+		snprintf(m->e->text, sizeof m->e->text, "%s", text);
+	}
+	return NULL;
+}
+
+/* Does it say nothing but these, and what says nothing of values? */
+static bool says_only(json_t *schema, const char *const *keys)
+{
+	static const char *const silent[] = {"title", "description", "default", "examples", "example", "deprecated",
+		"$defs", "definitions", "$schema", NULL};
+	const char *key;
+	json_t *value;
+	json_object_foreach(schema, key, value)
+		if (!is_among(key, silent) && !is_among(key, keys))
+			return false;
+	return true;
+}
+
+static bool has_type(json_t *schema, const char *type)
+{
+	json_t *types = json_object_get(schema, "type");
+	for (size_t i = 0; i < json_array_size(types); i++)
+		if (json_is_string(json_array_get(types, i)) && strcmp(json_string_value(json_array_get(types, i)), type) == 0)
+			return true;
+	return json_is_string(types) ? strcmp(json_string_value(types), type) == 0 : !types;
+}
+
+/* Any text that does not have the mark, and is as long as the schema says. */
+static json_t *text_without(const char *mark, json_t *schema)
+{
+	char pattern[200] = "(?![\\s\\S]*", *to = pattern + strlen(pattern), *end = pattern + sizeof pattern;
+	json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
+	mark += strspn(mark, " \n");
+	for (; *mark && *mark != '\n' && to < pattern + 120; mark++)
+		to += sprintf(to, strchr("|.*+?()[]{}^$", *mark) ? "[%c]" : "%c", *mark);
+	to += snprintf(to, (size_t)(end - to), ")[\\s\\S]{%lld,", (long long)json_integer_value(least));
+	to += most ? snprintf(to, (size_t)(end - to), "%lld", (long long)json_integer_value(most)) : 0;
+	snprintf(to, (size_t)(end - to), "}");
+	return json_pack("{s:s}", "regex", pattern);
+}
+
+/* A value where strings have quotes of the format's own. */
+static void put_quoted(FILE *out, const char *quote, json_t *value)
+{
+	const char *key, *between = "";
+	json_t *member;
+	size_t i;
+	fputs(json_is_object(value) ? "{" : json_is_array(value) ? "[" : "", out);
+	json_object_foreach(value, key, member) {
+		fprintf(out, "%s%s%s%s:", between, quote, key, quote);
+		put_quoted(out, quote, member);
+		between = ",";
+	}
+	json_array_foreach(value, i, member) {
+		fputs(i ? "," : "", out);
+		put_quoted(out, quote, member);
+	}
+	if (json_is_string(value))
+		fprintf(out, "%s%s%s", quote, json_string_value(value), quote);
+	else if (!json_is_object(value) && !json_is_array(value))
+		json_dumpf(value, out, JSON_ENCODE_ANY);
+	fputs(json_is_object(value) ? "}" : json_is_array(value) ? "]" : "", out);
+}
+
+static json_t *quoted_text(const char *quote, json_t *value)
+{
+	char *text = NULL;
+	size_t n;
+	FILE *out = open_memstream(&text, &n);
+	if (!out)
+		return NULL;
+	put_quoted(out, quote, value);
+	json_t *form = fclose(out) == 0 && text ? json_string(text) : NULL;
+	free(text);
+	return form;
+}
+
+/* Each steals what it is given, and is NULL if that is. */
+static json_t *one_key(const char *key, json_t *form) { return form ? json_pack("{s:o}", key, form) : NULL; }
+static json_t *three(const char *before, json_t *form, const char *after)
+{
+	return form ? json_pack("[s,o,s]", before, form, after) : NULL;
+}
+static bool add(json_t *list, json_t *form) { return form && json_array_append_new(list, form) == 0; }
+
+static json_t *value_form(Maker *m, json_t *schema, int hops);
+
+/* A string, as the format writes it. */
+static json_t *string_form(const Maker *m, json_t *inside)
+{
+	const ToolMarks *marks = &m->format->marks;
+	const bool has_breaks = marks->keyed && marks->keyed[strlen(marks->keyed) - 1] == '\n';
+	return marks->quote ? three(marks->quote, inside, marks->quote)
+		: marks->value  ? three(marks->value, inside, "")
+						: three("", inside, has_breaks ? "\n" : "");
+}
+
+/* A value that is JSON as it is in any schema. */
+static json_t *json_form(const Maker *m, json_t *schema)
+{
+	const ToolMarks *marks = &m->format->marks;
+	const bool has_breaks = marks->keyed && marks->keyed[strlen(marks->keyed) - 1] == '\n';
+	const char *before = marks->typed ? marks->typed : marks->value ? marks->value : "";
+	return three(before, json_pack("{s:O}", "schema", schema), has_breaks ? "\n" : "");
+}
+
+static json_t *literal_form(const Maker *m, json_t *value)
+{
+	if (m->format->marks.quote)
+		return quoted_text(m->format->marks.quote, value);
+	json_t *schema = json_is_string(value) ? NULL : json_pack("{s:O}", "const", value);
+	json_t *form = json_is_string(value) ? string_form(m, json_incref(value)) : schema ? json_form(m, schema) : NULL;
+	json_decref(schema);
+	return form;
+}
+
+/* Alternatives: of each member of a list. */
+static json_t *any_of(Maker *m, json_t *list, bool are_values, int hops)
+{
+	json_t *either = json_array();
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		json_t *one = json_array_get(list, i);
+		if (!add(either, are_values ? literal_form(m, one) : value_form(m, one, hops + 1))) {
+			json_decref(either);
+			return NULL;
+		}
+	}
+	return one_key("either", either);
+}
+
+static json_t *members_form(Maker *m, json_t *schema, int hops);
+
+/* An object or a list, where strings have quotes of the format's own. */
+static json_t *nested_form(Maker *m, json_t *schema, bool is_list, int hops)
+{
+	static const char *const of_lists[] = {"type", "items", "minItems", "maxItems", NULL};
+	if (!is_list)
+		return three("{", members_form(m, schema, hops + 1), "}");
+	json_t *items = json_object_get(schema, "items"), *most = json_object_get(schema, "maxItems");
+	const json_int_t least = json_integer_value(json_object_get(schema, "minItems"));
+	if (!says_only(schema, of_lists) || !json_is_object(items))
+		return refuse(m, "such a list cannot be forced in this form of calls");
+	if (most && json_integer_value(most) == 0 && least == 0)
+		return json_string("[]");
+	json_t *item = value_form(m, items, hops + 1);
+	const json_int_t fewest = least > 0 ? least - 1 : 0, more = most ? json_integer_value(most) - 1 : -1;
+	json_t *list = item
+		? json_pack("[O,{s:[s,O], s:I, s:I}]", item, "many", ",", item, "least", fewest, "most", more) : NULL;
+	json_decref(item);
+	return three("[", least > 0 ? list : one_key("optional", list), "]");
+}
+
+/* Where strings have quotes of the format's own, a value that has none inside may be JSON. */
+static json_t *value_form(Maker *m, json_t *schema, int hops)
+{
+	static const char *const plain[] = {"type", "minLength", "maxLength", NULL},
+		*const listed[] = {"type", "enum", "const", NULL}, *const joined[] = {"anyOf", "oneOf", NULL},
+		*const pointed[] = {"$ref", NULL};
+	const ToolMarks *marks = &m->format->marks;
+	json_t *ref = json_object_get(schema, "$ref"), *list = json_object_get(schema, "enum");
+	json_t *only = json_object_get(schema, "const"), *unions = json_object_get(schema, "anyOf");
+	unions = unions ? unions : json_object_get(schema, "oneOf");
+	if (m->format->body == TOOL_LITERALS && !marks->quote)
+		return json_form(m, schema);
+	if (hops > MAX_HOPS)
+		return refuse(m, "schemas that lead on so far cannot be forced in this form of calls");
+	if (ref) {
+		json_t *at = says_only(schema, pointed) ? grammar_at(m->root, json_string_value(ref)) : NULL;
+		return at ? value_form(m, at, hops + 1) : refuse(m, "such a reference cannot be forced in this form of calls");
+	}
+	if (unions && says_only(schema, joined) && json_array_size(unions))
+		return any_of(m, unions, false, hops);
+	if ((list || only) && says_only(schema, listed)) {
+		json_t *one = only ? json_pack("[O]", only) : json_incref(list);
+		json_t *form = one ? any_of(m, one, true, hops) : NULL;
+		json_decref(one);
+		return form;
+	}
+	const bool is_object = has_type(schema, "object"), is_list = has_type(schema, "array");
+	if (!has_type(schema, "string") && !(marks->quote && (is_object || is_list)))
+		return json_form(m, schema);
+	if (marks->quote && json_object_get(schema, "type") && is_object != is_list && !has_type(schema, "string"))
+		return nested_form(m, schema, is_list, hops);
+	if (!says_only(schema, plain) && !(marks->quote && !json_object_get(schema, "type")))
+		return refuse(m, "a string with conditions cannot be forced in this form of calls");
+	return string_form(m, text_without(marks->quote ? marks->quote : marks->valued, schema));
+}
+
+/* Name and value, with what is around them. */
+static json_t *member_form(Maker *m, const char *key, json_t *schema, int hops)
+{
+	const ToolMarks *marks = &m->format->marks;
+	const size_t before = strlen(m->pointer);
+	snprintf(m->pointer + before, sizeof m->pointer - before, "/properties/%s", key);
+	json_t *form = NULL;
+	if (m->format->body == TOOL_PARAMETERS && (strpbrk(key, "<>\n\"") || !*key))
+		refuse(m, "this name of a parameter cannot be written in this form of calls");
+	else if (m->format->body == TOOL_LITERALS && strlen(key) != strcspn(key, " \t\r\n=:,()[]{}\"'<"))
+		refuse(m, "this name of a parameter cannot be written in this form of calls");
+	else
+		form = value_form(m, schema, hops);
+	if (form)
+		form = m->format->body == TOOL_PARAMETERS
+			? json_pack("[s,s,s,o,s]", marks->key, key, marks->keyed, form, marks->valued)
+			: json_pack("[s,s,o]", key, marks->quote ? ":" : "=", form);
+	m->pointer[before] = 0;
+	return form;
+}
+
+typedef struct Members { json_t *required, *optional; } Members; /* lists of forms */
+
+static bool list_members(Maker *m, json_t *schema, Members *all, int hops)
+{
+	static const char *const keys[] = {"type", "properties", "required", "additionalProperties", NULL};
+	json_t *properties = json_object_get(schema, "properties"), *required = json_object_get(schema, "required");
+	json_t *others = json_object_get(schema, "additionalProperties"), *free_one = json_object(), *member, *name;
+	const char *key;
+	size_t i;
+	bool good = all->required && all->optional && free_one;
+	if (!says_only(schema, keys) || !has_type(schema, "object"))
+		good = refuse(m, "such an object cannot be forced in this form of calls") != NULL;
+	json_object_foreach(properties, key, member) {
+		bool is_required = false;
+		json_array_foreach(required, i, name)
+			is_required |= json_is_string(name) && strcmp(json_string_value(name), key) == 0;
+		/* Where nothing is between members, each keeps its place. */
+		const bool is_first = is_required || m->format->body == TOOL_PARAMETERS;
+		if (json_is_false(member))
+			good = refuse(m, "a property that has no value cannot be forced in this form of calls") != NULL;
+		json_t *form = good ? member_form(m, key, json_is_object(member) ? member : free_one, hops) : NULL;
+		if (is_first && !is_required)
+			form = one_key("optional", form);
+		good = good && add(is_first ? all->required : all->optional, form);
+	}
+	json_array_foreach(required, i, name) {
+		if (!json_is_string(name) || json_object_get(properties, json_string_value(name)))
+			continue;
+		if (json_is_false(others))
+			good = refuse(m, "a required property is none of the schema's") != NULL;
+		good = good && add(all->required, member_form(m, json_string_value(name),
+			json_is_object(others) ? others : free_one, hops));
+	}
+	json_decref(free_one);
+	return good;
+}
+
+/* With ", " between members: those that must be come first. */
+static json_t *join_members(const Members *all)
+{
+	json_t *parts = json_array(), *starts = json_array(), *form;
+	const size_t n = json_array_size(all->optional);
+	bool good = parts && starts;
+	size_t i;
+	json_array_foreach(all->required, i, form)
+		good = good && (i == 0 || add(parts, json_string(", "))) && json_array_append(parts, form) == 0;
+	for (size_t first = 0; good && first < n; first++) {
+		json_t *start = json_array_size(parts) ? parts : json_array();
+		if (start != parts)
+			good = json_array_append(start, json_array_get(all->optional, first)) == 0;
+		for (size_t k = first + (start != parts); good && k < n; k++)
+			good = add(start, json_pack("{s:[s,O]}", "optional", ", ", json_array_get(all->optional, k)));
+		if (start == parts)
+			break;
+		good = add(starts, start) && good;
+	}
+	if (good && json_array_size(starts))
+		good = add(parts, one_key("optional", one_key("either", json_incref(starts))));
+	json_decref(starts);
+	if (good)
+		return parts;
+	json_decref(parts);
+	return NULL;
+}
+
+/* What is between the brackets of an object of the schema. */
+static json_t *members_form(Maker *m, json_t *schema, int hops)
+{
+	static const char *const pointed[] = {"$ref", NULL}, *const joined[] = {"anyOf", "oneOf", "type", NULL};
+	json_t *ref = json_object_get(schema, "$ref"), *unions = json_object_get(schema, "anyOf");
+	unions = unions ? unions : json_object_get(schema, "oneOf");
+	if (hops > MAX_HOPS)
+		return refuse(m, "schemas that lead on so far cannot be forced in this form of calls");
+	if (ref && says_only(schema, pointed) && grammar_at(m->root, json_string_value(ref)))
+		return members_form(m, grammar_at(m->root, json_string_value(ref)), hops + 1);
+	if (unions && says_only(schema, joined) && json_array_size(unions)) {
+		json_t *either = json_array();
+		for (size_t i = 0; either && i < json_array_size(unions); i++)
+			if (!add(either, members_form(m, json_array_get(unions, i), hops + 1))) {
+				json_decref(either);
+				return NULL;
+			}
+		return one_key("either", either);
+	}
+	Members all = {json_array(), json_array()};
+	json_t *form = !list_members(m, schema, &all, hops) ? NULL
+		: m->format->body == TOOL_PARAMETERS           ? json_incref(all.required)
+													   : join_members(&all);
+	json_decref(all.required);
+	json_decref(all.optional);
+	return form;
+}
+
+/* From the name on. */
+static json_t *call_form(Maker *m, const char *name, json_t *whole)
+{
+	const ToolMarks *marks = &m->format->marks;
+	snprintf(m->pointer, sizeof m->pointer, "/%s", name);
+	json_t *schema = json_object_get(whole, "type") ? whole : json_array_get(json_object_get(whole, "allOf"), 0);
+	if (m->format->body == TOOL_NAMED || m->format->body == TOOL_CHANNELS)
+		return json_pack("[s,s,{s:O}]", name, marks->named, "schema", whole);
+	json_t *form = members_form(m, schema, 0);
+	return form ? json_pack("[s,s,o,s]", name, marks->named, form, marks->end) : NULL;
+}
+
+json_t *tool_form(const ToolFormat *format, json_t *tools, const char *only, FormError *e)
+{
+	*e = (FormError){{0}, {0}};
+	json_t *either = json_array(), *schemas = json_array();
+	Maker m = {.format = format, .e = e, .root = json_pack("{s:o}", "schemas", schemas)};
+	const char *opener = format->openers[0] ? format->openers[0] : "", *call = format->marks.call;
+	bool good = either && m.root;
+	for (size_t i = 0; good && i < json_array_size(tools); i++) {
+		json_t *function = json_object_get(json_array_get(tools, i), "function");
+		const char *name = json_string_value(json_object_get(function, "name"));
+		char place[40];
+		if (only && strcmp(only, name) != 0)
+			continue;
+		snprintf(place, sizeof place, "/schemas/%zu", json_array_size(schemas));
+		json_t *schema = arguments_of(function, place);
+		good = schema && json_array_append_new(schemas, schema) == 0 && add(either, call_form(&m, name, schema));
+	}
+	json_t *form = good ? json_pack("[s,s,s,{s:o},s]", format->is_bare ? "" : opener, call ? call : "",
+		format->is_listed ? "[" : "", "either", json_incref(either), format->is_listed ? "]" : "") : NULL;
+	json_decref(either);
+	if (form && json_object_set_new(m.root, "form", form) == 0)
+		return m.root;
+	json_decref(m.root);
+	return NULL;
 }

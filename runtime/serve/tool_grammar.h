@@ -8,4 +8,11 @@
  * Chat Completions, checked. The format has a lead. NULL: no memory; json_decref. */
 json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only);
 
+typedef struct FormError { char pointer[160], text[160]; } FormError; /* pointer: "/TOOL/properties/a" */
+
+/* The same as a form (grammar.h), opener and all, of a format without a lead. Parameters come in the order of the
+ * schema; of an object that is written in a form of its own, those alone that the schema names. NULL after filling *e:
+ * the schema asks for what the format cannot be held to, or there is no memory (then e->text is ""). json_decref. */
+json_t *tool_form(const ToolFormat *format, json_t *tools, const char *only, FormError *e);
+
 #endif

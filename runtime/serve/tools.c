@@ -1,6 +1,7 @@
 /* tools.c - the fields of requests that are about tools, and what messages have of calls and reasoning (api.h). */
 #include "runtime/serve/api.h"
 #include "artifacts/hash.h"
+#include "runtime/serve/reasoning.h"
 #include "runtime/serve/structure.h"
 #include "runtime/serve/tool_calls.h"
 #include "runtime/serve/tool_grammar.h"
@@ -81,6 +82,24 @@ static bool check_tools(json_t *tools, ApiError *e)
 	return true;
 }
 
+/* Gives tools what some templates ask for: a description, parameters and their properties. It means what was meant. */
+static bool fill_tools(json_t *tools)
+{
+	bool good = true;
+	for (size_t i = 0; good && i < json_array_size(tools); i++) {
+		json_t *f = json_object_get(json_array_get(tools, i), "function");
+		if (!api_get(f, "description"))
+			good = json_object_set_new(f, "description", json_string("")) == 0;
+		if (!api_get(f, "parameters"))
+			good = good && json_object_set_new(f, "parameters", json_pack("{s:s, s:b}", "type", "object",
+				"additionalProperties", 0)) == 0;
+		json_t *parameters = json_object_get(f, "parameters");
+		if (!json_object_get(parameters, "properties"))
+			good = good && json_object_set_new(parameters, "properties", json_object()) == 0;
+	}
+	return good;
+}
+
 /* *only: the tool that is called; NULL = any. */
 static bool read_choice(json_t *request, json_t *tools, ToolChoice *choice, const char **only, ApiError *e)
 {
@@ -114,14 +133,16 @@ static bool force_call(const ApiLimits *limits, json_t *tools, const char *only,
 	static const char name[] = "tool_choice";
 	if (r->grammar)
 		return api_refuse(e, 400, name, "%s: another field asks for a structure of the answer already", name);
-	if (!limits->tools->lead)
-		return api_refuse(e, 400, name, "%s: calls of this model (%s) are not JSON and cannot be forced", name,
-			limits->tools->name);
 	const ToolFormat *f = limits->tools;
-	json_t *schema = tool_schema(f, tools, only);
-	const bool good = schema ? structure_after(limits, f->lead, f->openers[0], schema, name, r, e)
-							 : api_refuse(e, 500, NULL, "no memory");
-	json_decref(schema);
+	FormError why = {{0}, {0}};
+	json_t *json = f->lead ? tool_schema(f, tools, only) : tool_form(f, tools, only, &why);
+	const GrammarSource source = {f->lead ? GRAMMAR_SCHEMA : GRAMMAR_FORM, .json = json, .before = f->lead};
+	const bool good = json ? structure_of_call(limits, &source, name, r, e)
+		: why.text[0]      ? api_refuse(e, 400, name, "%s at %s: %s (%s)", name, why.pointer, why.text, f->name)
+						   : api_refuse(e, 500, NULL, "no memory");
+	if (why.text[0])
+		e->code = "invalid_structure";
+	json_decref(json);
 	return good;
 }
 
@@ -141,6 +162,8 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 	if (!limits->tools)
 		return api_refuse(e, 400, "tools",
 			"tools: calls of this model have a form that is not known here (GET /v1/plan: tool_format is null)");
+	if (limits->fills_tools && !fill_tools(tools))
+		return api_refuse(e, 500, NULL, "no memory");
 	r->tools = json_incref(tools);
 	r->one_call = !parallel;
 	return choice == CHOICE_FORCED ? force_call(limits, tools, only, r, e) : refuse_strict(tools, e);
@@ -228,8 +251,22 @@ static void drop_nulls(json_t *message)
 			json_object_del(message, name);
 }
 
+/* Templates of channels call it thinking. With calls they take one text, of the reasoning and of what was said before
+ * them, and show it as reasoning. */
+static bool to_thinking(json_t *message)
+{
+	json_t *thought = json_object_get(message, "reasoning_content"), *said = json_object_get(message, "content");
+	if (!thought || json_object_get(message, "thinking") || json_array_size(said))
+		return true; /* parts are shown as reasoning without it */
+	if (!json_object_get(message, "tool_calls") || json_string_length(said) == 0)
+		return json_object_set(message, "thinking", thought) == 0;
+	json_t *both = json_sprintf("%s\n\n%s", json_string_value(thought), json_string_value(said));
+	return both && json_object_set_new(message, "thinking", both) == 0 &&
+		json_object_set_new(message, "content", json_string("")) == 0;
+}
+
 /* reasoning is what some clients call reasoning_content. */
-static bool check_reasoning(json_t *message, const char *at, ApiError *e)
+static bool check_reasoning(const ApiLimits *limits, json_t *message, const char *at, ApiError *e)
 {
 	static const char *const names[] = {"reasoning_content", "reasoning"};
 	char param[96];
@@ -241,7 +278,8 @@ static bool check_reasoning(json_t *message, const char *at, ApiError *e)
 		if (text && !json_object_get(message, names[0]) && json_object_set(message, names[0], text) != 0)
 			return api_refuse(e, 500, NULL, "no memory");
 	}
-	return true;
+	return !limits->reasoning || !limits->reasoning->has_channels || to_thinking(message) ||
+		api_refuse(e, 500, NULL, "no memory");
 }
 
 bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *at, ApiError *e)
@@ -251,6 +289,6 @@ bool api_tools_of_message(const ApiLimits *limits, json_t *message, const char *
 	snprintf(param, sizeof param, "%.60s.function_call", at);
 	if (json_object_get(message, "function_call"))
 		return api_refuse(e, 400, param, "%s: function_call gave way to tool_calls", param);
-	return check_reasoning(message, at, e) && check_calls(limits, message, at, e) &&
+	return check_reasoning(limits, message, at, e) && check_calls(limits, message, at, e) &&
 		shorten_id(limits, message, "tool_call_id", at, e);
 }

@@ -6,7 +6,16 @@ import math
 import pytest
 from recheck import BITS, evaluate
 
-SIZES = {"ROWS": 16, "OUTS": 16, "K": 256, "N": 64, "V": 64, "M": 64, "BLOCK_N": 1, "BLOCK_K": 16}  # a tile of every family
+SIZES = {
+    "ROWS": 16,
+    "OUTS": 16,
+    "K": 256,
+    "N": 64,
+    "V": 64,
+    "M": 64,
+    "BLOCK_N": 1,
+    "BLOCK_K": 16,
+}  # a tile of every family
 BITS_HERE = BITS | {"u4": 4, "f32z": 32}
 
 

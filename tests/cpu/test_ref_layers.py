@@ -40,6 +40,15 @@ def test_route(ref, experts, active, norm):  # noqa: F811
     close(got["share"], share / (share.sum(-1, keepdims=True) if norm else 1))
 
 
+def test_scale_shares(ref):  # noqa: F811
+    """A factor of the expert, after what the shares add up to."""
+    g = rng(5)
+    share, w = np.abs(normal(g, 6, 3)), normal(g, 7)
+    expert = g.integers(0, 7, (6, 3)).astype(np.int32)
+    got = ref("scale_shares", share=share, expert=expert, w=w, y=blank(6, 3))["y"]
+    close(got, share.astype(np.float64) * w[expert])
+
+
 def np_route_sigmoid(logits, bias, active, norm, groups, top, eps, scale):
     """Glm4MoeTopkRouter of transformers, in float64."""
     s = 1 / (1 + np.exp(-logits.astype(np.float64)))
@@ -94,12 +103,17 @@ def test_route_ties(ref):  # noqa: F811
     close(got["share"], np.full((2, 3), 1 / 3))
 
 
-def np_experts(x, expert, share, gate_up, down):
+def np_gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def np_experts(x, expert, share, gate_up, down, limit=np.inf, act=np_silu):
     out = np.zeros(x.shape, np.float64)
     for t in range(len(x)):
         for e, s in zip(expert[t], share[t]):
             gate, up = np.split(gate_up[e].astype(np.float64) @ x[t], 2)
-            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ (np_silu(gate) * up))
+            h = np.minimum(act(gate), limit) * np.clip(up, -limit, limit)
+            out[t] += s.astype(np.float64) * (down[e].astype(np.float64) @ h)
     return out
 
 
@@ -123,6 +137,45 @@ def test_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
         dtypes={"gate_up": "bf16", "down": "bf16"},
     )
     close(got["y"], np_experts(x, expert, share, gate_up, down), 1e-6)
+
+
+def test_experts_limited(ref):  # noqa: F811
+    """As one op, and in the launches of it: up in the order of experts, then down. A row in no use stays as it is."""
+    g, rows, k, n, experts, active = rng(3), 5, 24, 40, 6, 3
+    x, gate_up, down = normal(g, rows, k), normal(g, experts, 2 * n, k), normal(g, experts, k, n)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    share = g.random((rows, active), np.float32)
+    attrs, step = {"TOPK": active, "GATE_LIMIT": 0.75}, np.array([rows - 1, 0, 0, 0], np.int32)
+    got = ref(
+        "experts_limited", attrs, 3, x=x, expert=expert, share=share, gate_up=gate_up, down=down, y=blank(rows, k)
+    )
+    want = np_experts(x, expert, share, gate_up, down, 0.75)
+    close(got["y"], want, 1e-6)
+    assert np.max(np.abs(want - np_experts(x, expert, share, gate_up, down))) > 0.1
+    order = ref("group_rows", attrs, step=step, expert=expert, pair=blank(rows * active, kind=np.int32),
+                first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    h = ref("experts_up_limited", attrs, 3, n=x, share=share, **order, gate_up=gate_up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
+    close(y[:-1].sum(1), want[:-1], 1e-6)
+    assert np.all(h[-1] == blank(1))
+
+
+def test_experts_gelu(ref):  # noqa: F811
+    """As one op, and in the launches of it."""
+    g, rows, k, n, experts, active = rng(4), 5, 24, 40, 6, 3
+    x, gate_up, down = normal(g, rows, k), normal(g, experts, 2 * n, k), normal(g, experts, k, n)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    share, attrs = g.random((rows, active), np.float32), {"TOPK": active}
+    step = np.array([rows, 0, 0, 0], np.int32)
+    got = ref("experts_gelu", attrs, 3, x=x, expert=expert, share=share, gate_up=gate_up, down=down, y=blank(rows, k))
+    want = np_experts(x, expert, share, gate_up, down, act=np_gelu)
+    close(got["y"], want, 1e-6)
+    assert np.max(np.abs(want - np_experts(x, expert, share, gate_up, down))) > 0.1
+    order = ref("group_rows", attrs, step=step, expert=expert, pair=blank(rows * active, kind=np.int32),
+                first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    h = ref("experts_up_gelu", attrs, 3, n=x, share=share, **order, gate_up=gate_up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
+    close(y.sum(1), want, 1e-6)
 
 
 @pytest.mark.parametrize("n,block_n,block_k", [(8, 4, 8), (10, 4, 6), (6, 6, 32)])
@@ -430,6 +483,53 @@ def test_fused_experts_are_the_graph_s(ref, shared_width):  # noqa: F811
     assert np.array_equal(summed[:-1], z[:-1])
     in_parts = ref("experts_down", attrs, 7, **operands(o, down + " expert residual"), h=h, z=blank(rows, k))["z"]
     assert np.array_equal(in_parts, z)
+
+
+CLAMPED = {"GATE_SLOPE": 1.702, "GATE_LIMIT": 1.5}
+
+
+def np_clamped(x, expert, share, w):
+    """By the text of gpt-oss: even rows are gates, odd ones what they are multiplied with; all products have biases."""
+    out = np.zeros(x.shape, np.float64)
+    for t in range(len(x)):
+        for e, s in zip(expert[t], share[t]):
+            both = w["gate_up"][e].astype(np.float64) @ x[t] + w["gate_up_bias"][e]
+            gate, up = np.minimum(both[0::2], 1.5), np.clip(both[1::2], -1.5, 1.5)
+            h = (up + 1) * gate / (1 + np.exp(-np.float64(np.float32(1.702)) * gate))
+            out[t] += s.astype(np.float64) * (w["down"][e].astype(np.float64) @ h + w["down_bias"][e])
+    return out
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "experts", "active"), [(1, 16, 8, 4, 2), (5, 24, 40, 6, 3), (3, 8, 4, 1, 1)]
+)
+def test_clamped_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
+    """The op, and the launches that it becomes; with blocks of scales, which go on from gate to up."""
+    g = rng(rows)
+    block_n, block_k = 3, 8
+    across = lambda a, b: -(-a // b)  # noqa: E731
+    spread = lambda s, r, c: np.repeat(np.repeat(s, block_n, -2)[..., :r, :], block_k, -1)[..., :c]  # noqa: E731
+    w = {"gate_up": normal(g, experts, 2 * n, k), "gate_up_bias": normal(g, experts, 2 * n),
+         "down": normal(g, experts, k, n), "down_bias": normal(g, experts, k)}  # fmt: skip
+    scales = {f"{name}_scale": g.random((experts, across(r, block_n), across(c, block_k)), np.float32) + np.float32(0.5)
+              for name, r, c in (("gate_up", 2 * n, k), ("down", k, n))}  # fmt: skip
+    real = w | {"gate_up": w["gate_up"] * spread(scales["gate_up_scale"], 2 * n, k),
+                "down": w["down"] * spread(scales["down_scale"], k, n)}  # fmt: skip
+    x, share = normal(g, rows, k), g.random((rows, active), np.float32)
+    expert = np.stack([g.permutation(experts)[:active] for _ in range(rows)]).astype(np.int32)
+    attrs = CLAMPED | {"TOPK": active, "BLOCK_N": block_n, "BLOCK_K": block_k}
+    want = np_clamped(x, expert, share, real)
+    got = ref("experts_clamped", attrs, parts, x=x, expert=expert, share=share, **w, **scales, y=blank(rows, k))["y"]
+    close(got, want, 1e-6)
+    order = ref("group_rows", attrs, step=np.array([rows, 0, 0, 0], np.int32), expert=expert,
+                pair=blank(rows * active, kind=np.int32), first=blank(experts + 1, kind=np.int32))  # fmt: skip
+    order = {name: order[name] for name in ("pair", "first")}
+    up = {name: a for name, a in (w | scales).items() if name.startswith("gate_up")}
+    down = {name: a for name, a in (w | scales).items() if name.startswith("down")}
+    h = ref("experts_up_clamped", attrs, parts, n=x, share=share, **order, **up, h=blank(rows, active * n))["h"]
+    y = ref("experts_down_biased", attrs, parts, h=h, share=share, **order, **down, y=blank(rows, active, k))["y"]
+    close(y.astype(np.float64).sum(1), want, 1e-6)
 
 
 def test_group_rows(ref):  # noqa: F811

@@ -153,12 +153,14 @@ class Paged:
         return flat[:, :n].astype(np.float64)
 
 
-def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0):
+def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0, sinks=None):
     k, v = paged.rows(slot, pos + 1)
     k, v = k[-window:], v[-window:]  # 0: all
     q = q.astype(np.float64).reshape(nh, -1)
     k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
     s = np.einsum("hd,phd->hp", q, k) * np.float64(np.float32(scale))
+    if sinks is not None:  # scores of a position without a value
+        s, v = np.concatenate([s, sinks[:, None]], 1), np.concatenate([v, np.zeros_like(v[:1])])
     p = np.exp(s - s.max(-1, keepdims=True))
     return np.einsum("hp,phd->hd", p / p.sum(-1, keepdims=True), v)
 
@@ -274,6 +276,16 @@ def test_add_swiglu(ref):
     assert np.allclose(got, [[0, 200, 0]])
 
 
+def test_swiglu_limited(ref):
+    """The gate is limited after silu, above alone, and what it multiplies on both sides; a NaN stays one."""
+    gate = np.array([[6.0, 6.0, -9.0, 0.5, np.nan, 1.0]], np.float32)
+    up = np.array([[-9.0, 0.5, 9.0, 9.0, 1.0, np.nan]], np.float32)
+    got = ref("swiglu_limited", {"GATE_LIMIT": 2.0}, gate=gate, up=up, y=blank(1, 6))["y"]
+    silu = np_silu(gate.astype(np.float64))
+    close(got[:, :4], np.array([[-4.0, 1.0, silu[0, 2] * 2, silu[0, 3] * 2]]))
+    assert np.isnan(got[:, 4:]).all()
+
+
 def test_geglu(ref):
     """The tanh form: that with erf differs by 5e-4."""
     g = rng()
@@ -287,6 +299,19 @@ def test_scale(ref):
     x = normal(rng(), 3, 50)
     for factor in (0.5, 73.5):
         close(ref("scale", {"FACTOR": factor}, x=x, y=blank(3, 50))["y"], factor * x.astype(np.float64))
+
+
+def test_scale_by_a_weight(ref):
+    x = normal(rng(), 3, 50)
+    for factor in (0.25, -1.5):
+        got = ref("scale_by", x=x, w=np.array([factor], np.float32), y=blank(3, 50))["y"]
+        close(got, factor * x.astype(np.float64))
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 50), (0, 1), (20, 13), (49, 1)])
+def test_columns(ref, first, n):
+    x = normal(rng(), 3, 50)
+    assert np.array_equal(ref("columns", {"FIRST": first}, x=x, y=blank(3, n))["y"], x[:, first : first + n])
 
 
 @pytest.mark.parametrize("gates", [1, 5, 20])
@@ -463,6 +488,23 @@ def test_attention_rows(ref, nh, nkv, hdim, page, window):
         want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window)
         close(got[t].reshape(nh, hdim), want, 1e-6)
     assert not got[2].any() and not got[4].any()
+
+
+@pytest.mark.parametrize("op", ["attention", "attention_rows"])
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("size", [0.5, 90])
+def test_attention_with_sinks(ref, op, window, size):
+    """A softmax of one score more, whose weight is then left out; also where it is far above all others."""
+    g, nh, nkv, page, hdim = rng(7), 4, 2, 4, 8
+    paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
+    slot, pos = rows_of_slots(page)
+    q, sinks = normal(g, 5, nh * hdim) * 4, bf16(normal(g, nh) * size)
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window}
+    got = ref(op, attrs, step=STEP, q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, sinks=sinks,
+              o=blank(5, nh * hdim), dtypes={"sinks": "bf16"})["o"]  # fmt: skip
+    for t in (0, 1, 3):
+        want = np_attention(q[t], paged, slot[t], pos[t], nh, nkv, scale, window, sinks)
+        assert np.max(np.abs(got[t].reshape(nh, hdim) - want)) < 1e-6 * max(1, np.max(np.abs(want)))
 
 
 E4M3 = np.array([m * 2.0**-9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][:-1])

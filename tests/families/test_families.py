@@ -49,6 +49,38 @@ def test_golden(atlasc, atlas, tmp_path, name):
     check_golden(atlas, tmp_path / "p.bin", name, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss-mxfp4"])
+@pytest.mark.parametrize(
+    "options",
+    ["[phases]\nprefill = [8]\n", '[speculate]\ndrafter = "ngram"\nrows = 3\n', "[kernels]\nfuse = false\n"],
+    ids=["chunks", "ngrams", "alone"],
+)
+def test_other_steps_give_the_same_tokens(atlasc, atlas, tmp_path, name, options):
+    """Prompts in steps as long as a window, and drafts, look at windows and sinks in other phases."""
+    (tmp_path / "MODEL.toml").write_text(options)
+    plan = tmp_path / "p.bin"
+    done = atlasc(HERE / name, "--model", tmp_path / "MODEL.toml", "--target", "none", "-o", plan, "-q")
+    assert done.returncode == 0, done.stderr
+    want = load_file(HERE / name / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    done = atlas("run", plan, "--tokens", ids, "-n", len(want["tokens"]), "--device", "cpu", "--json")
+    assert json.loads(done.stdout)["results"][0]["tokens"] == want["tokens"].tolist(), done.stderr
+
+
+def test_windows_of_the_other_layers(atlasc, atlas, tmp_path):
+    """They are another function: the golden would see it."""
+    for file in (HERE / "gpt_oss").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["layer_types"] = ["full_attention", "sliding_attention", "full_attention"]
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = atlasc(tmp_path, "--target", "none", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AssertionError):
+        check_golden(atlas, tmp_path / "p.bin", "gpt_oss", tmp_path)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_op_has_a_kernel(atlasc, name):
     targets = [line.split()[0] for line in atlasc("--list-targets").stdout.splitlines() if line.startswith("sm_")]
@@ -113,7 +145,7 @@ MISTAKES = [
      ['10:28: error[A0216]: family.keys.intermediate_size.is = "ffn_dm": there is no such meaning of a key: did you mean '
       "ffn_dim?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", must = [1] }',
-     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must and unused"]),
+     ["10:21: error[A0216]: family.keys.intermediate_size: expected one of is, must, unused and as"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", defalt = 1 }',
      ["10:39: error[A0216]: family.keys.intermediate_size has no key defalt: did you mean default?"]),
     ('{ is = "ffn_dim" }', '{ is = "ffn_dim", default = 0 }',
@@ -121,7 +153,12 @@ MISTAKES = [
     ('{ is = "ffn_dim" }', "{ unused = [3] }",
      ["10:33: error[A0216]: family.keys.intermediate_size.unused: 3 is not false, true, 0, 1, [] or a word"]),
     ('{ is = "ffn_dim" }', "{ must = [] }",
-     ["10:30: error[A0216]: family.keys.intermediate_size.must = []: expected a list of values"]),
+     ["10:30: error[A0216]: family.keys.intermediate_size.must = []: expected a list of values, or \"full_attention "
+      'alone"']),
+    ('{ is = "ffn_dim" }', '{ as = "ffn_dim" }',
+     ['10:21: error[A0216]: family.keys.intermediate_size.as = "ffn_dim": this table reads no such key']),
+    ("rms_norm_eps = {", 'norm_epsilon = { as = "rms_norm_eps", null = true }\nrms_norm_eps = {',
+     ["14:16: error[A0216]: family.keys.norm_epsilon: another name of rms_norm_eps has nothing else"]),
     ('intermediate_size = { is = "ffn_dim" }', 'intermediate_size = { unused = "any" }',
      ['3:2: error[A0216]: family.keys: no key is "ffn_dim", which an MLP needs']),
     (", default = false }", " }",
@@ -212,7 +249,7 @@ def test_a_window_has_tokens(atlasc, tmp_path):
 
 VALUES = """0;1;-1;"";"x";[];[1];true;{};nan;1e9;"head_dim";"model";[["a"]];{ window = true };{ mixer = "delta" };{ must = [] };
 { is = "window", default = 0 };{ is = "window", default = 8 };{ is = "n_experts" };{ is = "has_window", default = true };
-{ unused = "any" };{ is = ["qkv_bias", "o_bias"], default = true }""".replace("\n", "").split(";")
+{ unused = "any" };{ as = "head_dim" };{ is = ["qkv_bias", "o_bias"], default = true }""".replace("\n", "").split(";")
 
 
 def edited(lines, draw):

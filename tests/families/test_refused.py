@@ -72,6 +72,89 @@ MUTANTS = [
      "rope_parameters.full_attention is missing: laguna states a table for each kind of layer"),
     ("laguna", {"gating": "per-element"}, "A0206", 'gating = "per-element": expected "per-head", as laguna has it'),
     ("laguna", {"moe_router_logit_softcapping": 30.0}, "A0206", "moe_router_logit_softcapping = 30.0: expected"),
+    ("gemma4", {"hidden_activation": "silu"}, "A0206", 'hidden_activation = "silu": expected "gelu_pytorch_tanh", as gemma4'),
+    ("gemma4", {"use_bidirectional_attention": "all"}, "A0206", 'use_bidirectional_attention = "all": expected "vision"'),
+    ("gemma4", {"attention_bias": True}, "A0206", "attention_bias = true: expected false, as gemma4 has it"),
+    ("gemma4", {"final_logit_softcapping": 0}, "A0203", "final_logit_softcapping = 0: expected a number above 0"),
+    ("gemma4", {"global_head_dim": 63}, "A0205", "global_head_dim = 63: expected an even number, rope turns pairs"),
+    ("gemma4", {"global_head_dim": "absent"}, "A0602", "model.layers.2.self_attn.q_proj.weight has shape [256, 64]"),
+    ("gemma4", {"num_global_key_value_heads": 3}, "A0205", "num_global_key_value_heads = 3: must divide num_attention_heads"),
+    ("gemma4", {"attention_k_eq_v": False}, "A0601", "tensor model.layers.2.self_attn.v_proj.weight is missing"),
+    ("gemma4", {"rope_parameters": None}, "A0209", "rope_parameters.full_attention is missing: gemma4 states a table"),
+    ("gemma4-ple", {"num_kv_shared_layers": 6}, "A0205", "num_kv_shared_layers = 6: num_hidden_layers = 6, and no layer"),
+    ("gemma4-ple", {"num_kv_shared_layers": 4}, "A0205", "of the kind that layer 2 reads"),
+    ("gemma4-ple", {"vocab_size_per_layer_input": 64}, "A0205", "vocab_size_per_layer_input = 64: vocab_size = 128"),
+    ("gemma4-ple", {"use_double_wide_mlp": False}, "A0602", "model.layers.3.mlp."),
+    ("gemma4-ple", {"hidden_size_per_layer_input": 0}, "A0604", "model.embed_tokens_per_layer.weight"),
+    ("gemma4-moe", {"enable_moe_block": False}, "A0604", "model.layers.0.experts.down_proj"),
+    ("gemma4-moe", {"moe_intermediate_size": None}, "A0202", "moe_intermediate_size is missing"),
+    ("gemma4-moe", {"top_k_experts": None}, "A0202", "top_k_experts is missing"),
+    ("gemma4-moe", {"top_k_experts": 9}, "A0205", "top_k_experts = 9: num_experts = 8"),
+    ("gpt_oss", {"layer_types": ["sliding_attention", "full_attention"]}, "A0205",
+     "layer_types has 2 entries: num_hidden_layers = 3"),
+    ("gpt_oss", {"sliding_window": None}, "A0205", "there is no window, as sliding_window = null"),
+    ("gpt_oss", {"attention_bias": False}, "A0604", "model.layers.0.self_attn.k_proj.bias"),
+    ("gpt_oss", {"swiglu_limit": 0}, "A0203", "swiglu_limit = 0: expected a number above 0"),
+    ("gpt_oss", {"hidden_act": "gelu"}, "A0206", 'hidden_act = "gelu": expected "silu"'),
+    ("gpt_oss", {"num_local_experts": 2, "num_experts_per_tok": 3}, "A0205", "num_experts_per_tok = 3: num_local_experts = 2"),
+    ("gpt_oss", {"num_local_experts": 9}, "A0214", "num_local_experts = 9: "),
+    ("gpt_oss-mxfp4", {"quantization_config.bits": 8}, "A0208", "quantization_config.bits = 8: a setting of another quant_method"),
+    ("laguna", {"sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
+    ("laguna", {"layer_types": ["full_attention"] * 2}, "A0205", "layer_types has 2 entries: num_hidden_layers = 3"),
+    ("gemma3", {"sliding_window": -1}, "A0203", "sliding_window = -1: expected an integer from 1"),
+    ("gemma3", {"layer_types": ["full_attention", "chunked_attention", "full_attention"]}, "A0206",
+     'layer_types[1] = "chunked_attention": expected "full_attention" or "sliding_attention"'),
+    ("exaone4", {"layer_types": ["sliding_attention"]}, "A0205", "layer_types has 1 entry: num_hidden_layers = 2"),
+    ("phi3", {"sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
+    ("step3p5", {"text.sliding_window": 0}, "A0203", "sliding_window = 0: expected an integer from 1"),
+    ("step3p5", {"text.sliding_window": "absent"}, "A0205", "there is no window, as sliding_window = null"),
+    ("step3p5", {"text.layer_types": ["full_attention"] * 3}, "A0205",
+     "layer_types has 3 entries: num_hidden_layers = 4, and 1 layer after the last"),
+    ("step3p5", {"text.layer_types": ["full_attention"] * 4 + ["linear_attention"]}, "A0206",
+     'layer_types[4] = "linear_attention": expected "full_attention" or "sliding_attention"'),
+    ("step3p5", {"text.rope_theta": [5e5, 1e4]}, "A0205", "rope_theta has 2 entries: num_hidden_layers = 4"),
+    ("step3p5", {"text.rope_theta": [5e5, 1e4, 2e4, 5e5, 1e4]}, "A0209",
+     "rope_theta[2] = 20000.0: rope_theta[1] = 10000.0, and all layers of sliding_attention turn by one table"),
+    ("step3p5", {"text.rope_theta": [5e5, 0, 0, 5e5, 1e4]}, "A0209", "rope_theta = 0: expected a number above 0"),
+    ("step3p5", {"text.partial_rotary_factors": [0.5, 1.5, 1.5, 0.5, 1.0]}, "A0209",
+     "partial_rotary_factor = 1.5: expected a number above 0 up to 1"),
+    ("step3p5", {"text.partial_rotary_factors": [0.5, 0.03, 0.03, 0.5, 1.0]}, "A0205",
+     "partial_rotary_factor = 0.03: expected an even number of elements of head_dim = 32"),
+    ("step3p5", {"text.rope_parameters": {"rope_type": "default"}}, "A0209",
+     "rope_parameters.full_attention is missing: step3p5 reads a table for each kind of layer"),
+    ("step3p5", {"text.yarn_only_types": ["sliding_attention"]}, "A0206",
+     'expected "full_attention" alone, as step3p5 has it'),
+    ("step3p5", {"text.use_rope_layers": [0, 1]}, "A0206", "expected [], as step3p5 has it"),
+    ("step3p5", {"text.swiglu_limits": [0, 7]}, "A0205", "swiglu_limits has 2 entries: num_hidden_layers = 4"),
+    ("step3p5", {"text.swiglu_limits_shared": [0, -7, 0, 0]}, "A0203", "swiglu_limits_shared[1] = -7: expected a number"),
+    ("step3p5", {"text.moe_layers_enum": "1,2,x"}, "A0203", 'moe_layers_enum = "1,2,x": expected numbers of layers'),
+    ("step3p5", {"text.moe_layers_enum": "1,2,9"}, "A0205", "moe_layers_enum names layer 9: there are 5"),
+    ("step3p5", {"text.moe_layers_enum": [1, 2]}, "A0601", "tensor model.layers.3.mlp.gate_proj.weight is missing"),
+    ("step3p5", {"text.moe_layers_enum": "absent"}, "A0601", "tensor model.layers.1.mlp.gate_proj.weight is missing"),
+    ("step3p5", {"text.num_key_value_heads": 1}, "A0205", "num_attention_groups = 2: num_key_value_heads in line"),
+    ("step3p5", {"text.num_local_experts": 4}, "A0205", "num_local_experts = 4: moe_num_experts in line"),
+    ("step3p5", {"text.moe_num_experts": 5}, "A0214", "moe_num_experts = 5: 15 tensors of the checkpoint have the shape of"),
+    ("step3p5", {"text.moe_router_activation": "softmax"}, "A0206", 'moe_router_activation = "softmax": expected "sigmoid"'),
+    ("step3p5", {"text.use_moe_router_bias": False}, "A0206", "use_moe_router_bias = false: expected true, as step3p5"),
+    ("step3p5", {"text.sink": True}, "A0206", "sink = true: expected false, as step3p5 has it"),
+    ("step3p5", {"text.num_sliding_attention_heads": 3}, "A0205",
+     "attention_other_setting.num_attention_heads = 4: num_sliding_attention_heads = 3"),
+    ("step3p5", {"text.attention_other_setting.num_attention_heads": 3}, "A0205",
+     "attention_other_setting.num_attention_heads = 3: num_attention_groups = 2 must divide it"),
+    ("step3p5", {"text.attention_other_setting.head_dim": 64}, "A0206",
+     "attention_other_setting.head_dim = 64: other layers have 32"),
+    ("step3p5", {"text.attention_other_setting.attention_type": "full_attention"}, "A0206",
+     'attention_other_setting.attention_type = "full_attention": expected "sliding_attention"'),
+    ("step3p5", {"text.attention_other_setting.rope": 1}, "A0206", "attention_other_setting.rope = 1: this feature"),
+    ("step3p5", {"text.per_layer_config": {"1": {"num_attention_heads": 2}}}, "A0205",
+     "per_layer_config.1.num_attention_heads = 2: the layer has 4 heads by the other keys"),
+    ("step3p5", {"text.per_layer_config": {"7": {}}}, "A0205", "per_layer_config.7: there are layers 0 to 3"),
+    ("step3p5", {"text.per_layer_config": {"1": {"head_dim": 64}}}, "A0206", "per_layer_config.1.head_dim = 64: this feature"),
+    ("qwen3_vl_moe", {"text.decoder_sparse_step": 2}, "A0206", "decoder_sparse_step = 2: expected 1, as qwen3_vl_moe has it"),
+    ("qwen3_vl_moe", {"text.mlp_only_layers": [0]}, "A0206", "expected [], as qwen3_vl_moe has it"),
+    ("qwen3_vl_moe", {"text.norm_topk_prob": False}, "A0206", "norm_topk_prob = false: expected true, as qwen3_vl_moe"),
+    ("qwen3_vl_moe", {"text.num_experts": 5}, "A0214", "num_experts = 5: 6 tensors of the checkpoint have the shape of"),
+    ("qwen3_vl_moe", {"text.num_local_experts": 7}, "A0205", "num_local_experts = 7: num_experts in line"),
     ("llama", {"no_rope_layers": [1, 0]}, "A0206", "not implemented for llama: it is a key of smollm3"),
     ("qwen3_vl", {"text.sliding_window": 64}, "A0206", "sliding_window = 64: this feature is not implemented for qwen3_vl"),
 ]  # fmt: skip
@@ -85,7 +168,9 @@ def changed(name, changes):
     config = json.loads((folder_of(name) / "config.json").read_text())
     for key, value in changes.items():
         *path, last = key.split(".")
-        of = config["text_config"] if path == ["text"] else config[path[0]] if path else config
+        of = config
+        for table in path:
+            of = of["text_config" if table == "text" else table]
         if value == "absent":
             del of[last]
         else:
@@ -112,8 +197,18 @@ def test_mutant(atlasc, tmp_path, name, changes, code, says):
         ("minimax_m2", "model.layers.0.block_sparse_moe.e_score_correction_bias"),
         ("laguna", "model.layers.1.mlp.experts.e_score_correction_bias"),
         ("laguna", "model.layers.0.self_attn.g_proj.weight"),
+        ("step3p5", "model.layers.1.moe.router_bias"),
+        ("step3p5", "model.layers.1.moe.up_proj.weight"),
+        ("step3p5", "model.layers.2.moe.down_proj.weight"),
+        ("step3p5", "model.layers.0.self_attn.g_proj.weight"),
+        ("qwen3_vl_moe", "model.language_model.layers.0.mlp.experts.gate_up_proj"),
         ("phi3", "model.layers.0.self_attn.qkv_proj.weight"),
         ("gemma3", "model.layers.0.pre_feedforward_layernorm.weight"),
+        ("gemma4", "model.layers.0.layer_scalar"),
+        ("gpt_oss", "model.layers.0.self_attn.sinks"),
+        ("gpt_oss", "model.layers.1.mlp.router.bias"),
+        ("gpt_oss", "model.layers.1.mlp.experts.gate_up_proj"),
+        ("gpt_oss", "model.layers.1.mlp.experts.down_proj_bias"),
     ],
 )
 def test_a_tensor_is_missing(atlasc, tmp_path, name, tensor):
@@ -131,3 +226,38 @@ def test_a_tensor_is_missing(atlasc, tmp_path, name, tensor):
     assert any(f"error[A0601]: tensor {tensor} is missing: {name}" in line for line in done.stderr.splitlines()), (
         done.stderr
     )
+
+
+GPT_OSS = "model.layers.0.mlp.experts."
+STORED = [  # fixture, tensor, its header's shape and dtype and others in their place, code, what the message says
+    ("gpt_oss", "gate_up_proj_bias", "[8,64]", "[64,8]", "A0602", "has shape [64, 8]: config.json asks for [8, 64]"),
+    ("gpt_oss", "gate_up_proj", "[8,64,64]", "[8,128,32]", "A0602", "has shape [8, 128, 32]: config.json asks for [8, 64, 64]"),
+    ("gpt_oss", "down_proj", "[8,32,64]", "[8,64,32]", "A0602", "has shape [8, 64, 32]: config.json asks for [8, 32, 64]"),
+    ("gpt_oss-mxfp4", "gate_up_proj_scales", "[8,64,2]", "[8,32,4]", "A0602", "has shape [8, 32, 4]: config.json asks for [8, 64, 2]"),
+    ("gpt_oss-mxfp4", "down_proj_blocks", "[8,64,1,16]", "[8,64,16]", "A0602", "has shape [8, 64, 16]: config.json asks for [8, 64, 1, 16]"),
+    ("gpt_oss-mxfp4", "down_proj_scales", '"U8"', '"I8"', "A0603", "has dtype I8: expected U8 or F8_E8M0 for MXFP4"),
+    ("gpt_oss-mxfp4", "gate_up_proj_scales", "gate_up_proj_scales", "gate_up_proj_scalez", "A0601",
+     "is missing: model.layers.0.mlp.experts.gate_up_proj_blocks is there"),
+    ("gpt_oss-mxfp4", "down_proj_blocks", "down_proj_blocks", "down_proj_blockz", "A0601",
+     "is missing: model.layers.0.mlp.experts.down_proj_scales is there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tensor", "there", "instead", "code", "says"), STORED)
+def test_experts_that_do_not_fit(atlasc, tmp_path, name, tensor, there, instead, code, says):
+    """Blocks and scales belong together, and a transposed tensor is not taken for another of as many elements."""
+    shutil.copy(HERE / name / "config.json", tmp_path)
+    raw = (HERE / name / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = raw[8 : 8 + size].decode()
+    at = header.index(f'"{GPT_OSS}{tensor}"')
+    end = header.index("}", at)
+    entry = header[at:end]
+    assert entry.count(there) == 1, entry
+    header = header[:at] + entry.replace(there, instead) + header[end:]
+    header = header.rstrip().ljust(size + 8)
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode() + raw[8 + size :])
+    done = atlasc(tmp_path, "--target", "none", "--dry-run")
+    assert done.returncode == 4
+    line = f"error[{code}]: tensor {GPT_OSS}{tensor} {says}"
+    assert any(line in seen for seen in done.stderr.splitlines()), done.stderr

@@ -526,7 +526,7 @@ static bool run_request(const uint8_t *bytes, size_t n)
 	static const char *const names[] = {"tiny"};
 	const AtlasPlanInfo info = {.vocab = 4, .max_context = 64, .slots = 4, .n_tokens = 4, .has_tokenizer = 1};
 	const ApiLimits limits = {.plan = small_plan(), .info = &info, .names = names, .n_names = 1,
-		.tools = tool_format_named("hermes"), .has_reasoning = true, .has_short_ids = true};
+		.tools = tool_format_named("hermes"), .reasoning = reasoning_of("</think>", 8), .has_short_ids = true};
 	ApiRequest r;
 	ApiError e = {0};
 	char *copy = exact_copy(bytes, n);
@@ -570,17 +570,21 @@ static bool take_piece(void *ctx, const Piece *piece)
 
 /* The pieces as one text, of pushes that end where `cut` says so. free(). */
 static char *pieces_of(
-	int setting, const char *bytes, size_t n, size_t (*cut)(size_t at), size_t *n_text, bool *has_more)
+	int setting, int format, const char *bytes, size_t n, size_t (*cut)(size_t at), size_t *n_text, bool *has_more)
 {
-	static const char *const formats[] = {"hermes", "qwen3_coder", "llama3_json", "mistral_calls"};
+	static const char *const formats[] = {"hermes", "qwen3_coder", "llama3_json", "mistral_calls", "glm45",
+		"minimax_m2", "gemma4", "olmo3", "pythonic", "deepseek_v3", "deepseek_v32", "kimi_k2", "harmony"};
+	enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+	const bool is_last = format % N_FORMATS == N_FORMATS - 1;
+	const char *marks = is_last ? "<|channel|>analysis<|message|><|end|>" : "<think></think>";
 	static const char tools_text[] = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":"
 		"[\"integer\",\"null\",\"object\"]},\"b\":{\"$ref\":\"#/properties/a\"}},"
 		"\"additionalProperties\":{\"type\":\"array\"}}}}]";
 	json_t *tools = json_loads(tools_text, 0, NULL);
 	char *text = NULL;
 	Pieces all = {open_memstream(&text, n_text), -1, false};
-	const ToolFormat *format = setting & 4 ? tool_format_named(formats[setting & 3]) : NULL;
-	PieceParser *p = pieces_open(format, tools, setting & 8, setting & 16);
+	PieceParser *p = pieces_open(setting & 4 ? tool_format_named(formats[format % N_FORMATS]) : NULL, tools,
+		setting & 8 ? reasoning_of(marks, strlen(marks)) : NULL, setting & 16);
 	bool good = tools && p && all.out;
 	for (size_t at = 0; good && at < n;) {
 		const size_t k = cut(at) < n - at ? cut(at) : n - at;
@@ -601,20 +605,20 @@ static size_t cut_nowhere(size_t at) { return SIZE_MAX - at; }
 static size_t cut_everywhere(size_t at) { return 1 + (at & 0); }
 static size_t cut_somewhere(size_t at) { return 1 + at * 2654435761u % 7; }
 
-/* An answer after a byte that sets the parser: cuts change nothing, and text without calls is what it was. */
+/* An answer after two bytes that set the parser: cuts change nothing, and text without calls is what it was. */
 static bool run_pieces(const uint8_t *bytes, size_t n)
 {
 	size_t n_whole, n_each, n_some;
 	bool has_more;
-	if (!n)
+	if (n < 2)
 		return false;
-	const char *answer = (const char *)bytes + 1;
-	char *whole = pieces_of(*bytes, answer, n - 1, cut_nowhere, &n_whole, &has_more);
-	char *each = pieces_of(*bytes, answer, n - 1, cut_everywhere, &n_each, &has_more);
-	char *some = pieces_of(*bytes, answer, n - 1, cut_somewhere, &n_some, &has_more);
+	const char *answer = (const char *)bytes + 2;
+	char *whole = pieces_of(bytes[0], bytes[1], answer, n - 2, cut_nowhere, &n_whole, &has_more);
+	char *each = pieces_of(bytes[0], bytes[1], answer, n - 2, cut_everywhere, &n_each, &has_more);
+	char *some = pieces_of(bytes[0], bytes[1], answer, n - 2, cut_somewhere, &n_some, &has_more);
 	if (n_whole != n_each || n_whole != n_some || memcmp(whole, each, n_whole) || memcmp(whole, some, n_whole))
 		bug("the pieces depend on the cuts");
-	if (!has_more && !(*bytes & 8) && n > 1 && (n_whole != n + 1 || memcmp(whole + 2, answer, n - 1) != 0))
+	if (!has_more && !(*bytes & 8) && n > 2 && (n_whole != n || memcmp(whole + 2, answer, n - 2) != 0))
 		bug("the text is not what it was");
 	free(whole);
 	free(each);

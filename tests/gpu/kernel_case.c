@@ -23,7 +23,7 @@ static const Pool pools[] = {
 	{"H", 6, {8, 64, 104, 576, 2048, 4096}},
 	{"MAX_PAGES", 7, {1, 2, 7, 16, 40, 600, 16384}},
 	{"PAGE", 5, {1, 16, 32, 64, 256}},
-	{"HDIM", 6, {32, 64, 80, 96, 128, 256}},
+	{"HDIM", 7, {32, 64, 80, 96, 128, 256, 512}},
 	{"NKV", 5, {1, 2, 3, 8, 5}},
 	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
 	{"ROTARY", 6, {2, 32, 64, 80, 128, 256}},
@@ -49,6 +49,7 @@ static const Pool pools[] = {
 	{"TOPK", 7, {1, 2, 2, 3, 4, 8, 10}},
 	{"FIRSTS", 5, {2, 3, 9, 129, 257}},
 	{"NORM_TOPK", 2, {0, 1}},
+	{"FIRST", 3, {0, 8, 61}},
 	{"GROUPS", 4, {1, 1, 2, 8}},
 	{"TOP_GROUPS", 3, {1, 2, 4}},
 	{"SHARES", 5, {1, 2, 3, 9, 11}},
@@ -179,8 +180,9 @@ static int64_t derived(Case *c, const char *name)
 			: case_value(c, "C", case_value(c, "N", 0)) + 8 * random_below(&c->random, 6);
 	if (strcmp(name, "WIDTH") == 0) { /* a row's parts of all its experts, and of the shared one if there is one */
 		static const int widths[] = {0, 0, 0, 16, 64, 48, 256, 23};
-		int64_t both = strcmp(c->tmpl->fields[case_field(c, "step") + 1].name, "n") == 0 ? 2 : 1;
-		int64_t of_one = case_value(c, "N", 1) / both;
+		int64_t of_one = case_value(c, "N", 1) / (case_field(c, "n") >= 0 ? 2 : 1);
+		if (case_field(c, "gate_up_bias") >= 0 || case_field(c, "down_bias") >= 0) /* there is none */
+			return case_value(c, "TOPK", 1) * of_one;
 		return case_value(c, "TOPK", 1) * of_one +
 			(one_in(&c->random, 3) ? of_one : widths[random_below(&c->random, 8)]);
 	}
@@ -211,6 +213,10 @@ static double draw_float(Case *c, const char *name)
 {
 	if (strcmp(name, "EPS") == 0)
 		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
+	if (strcmp(name, "GATE_SLOPE") == 0)
+		return one_in(&c->random, 2) ? 1.702f : 1;
+	if (strcmp(name, "GATE_LIMIT") == 0)
+		return one_in(&c->random, 2) ? 7 : 0.75;
 	if (strcmp(name, "SCALE") == 0)
 		return (one_in(&c->random, 3) ? 1.6f : 1) / sqrtf((float)case_value(c, "HDIM", 64));
 	/* ROPE_FACTOR counts twice in a score: of larger ones the rounding of q alone may cost what a mean may lose */

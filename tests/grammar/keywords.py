@@ -102,9 +102,19 @@ class Schemas:
     def conditions(self, depth):
         """What changes the seed of no schema without it: it is drawn last."""
         r, make = self.rng, lambda: self.schema(depth + 2)
-        kind = r.choice(["not", "not", "if", "if", "dependentRequired", "dependentSchemas", "contains"])
+        kind = r.choice(["not", "not", "if", "if", "dependentRequired", "dependentSchemas", "contains",
+                         "contains", "unevaluatedItems"])  # fmt: skip
         if kind == "if":
             return {"if": make()} | self.some(0.7, {"then": make, "else": make})
+        if kind == "unevaluatedItems":
+            members = {kind: r.choice([False, False, make()]), "allOf": [{"prefixItems": [make(), True]}]}
+            members |= self.some(
+                0.4, {"anyOf": lambda: [{"prefixItems": [make()]}, {"contains": make()}, {"items": make()}]}
+            )
+            return members | {"type": "array"}
+        if kind == "contains" and r.random() < 0.6:
+            counts = {"minContains": lambda: r.randrange(4), "maxContains": lambda: r.randrange(1, 4)}
+            return {kind: make()} | self.some(0.6, counts) | self.some(0.5, {"type": lambda: "array"})
         if kind == "dependentRequired":
             return {kind: {r.choice(NAMES): r.sample(NAMES, r.randrange(3)) for _ in range(r.randrange(1, 3))}}
         return {kind: {r.choice(NAMES): make()} if kind == "dependentSchemas" else make()}

@@ -53,7 +53,8 @@ PLANS = (
 # and f32; of ops that no family's graph has alone, or that graphs of tests/families have.
 UNUSED = (
     *("delta_chunks_team", "gemv_linear", "plain_dequantise", "plain_dequantise_fp4", "plain_soft_cap"),
-    *("plain_geglu", "plain_route_sigmoid", "plain_scale", "plain_softplus_gate"),
+    *("plain_geglu", "plain_route_sigmoid", "plain_scale", "plain_softplus_gate", "plain_swiglu_limited"),
+    *("plain_columns", "plain_scale_by", "plain_scale_shares", "gemm_experts_up_limited", "gemm_experts_up_gelu"),
 )
 REFUSED = re.compile(
     r"error\[A0701\]: (?:this (?:ban|pin) of \w+ leaves )?no admissible kernel for \w+ "

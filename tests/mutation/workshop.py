@@ -50,10 +50,10 @@ def mutants(path: pathlib.Path = TABLE) -> list[dict]:
 
 
 def sample(all_mutants: list[dict]) -> list[dict]:
-    """The first mutant of each kind in each file (of plans, models and the kernel table: of each checkpoint)."""
+    """The first mutant of each kind in each folder (of plans, models and the kernel table: of each checkpoint)."""
     first: dict = {}
     for m in all_mutants:
-        first.setdefault((m["kind"], m.get("base") or m.get("file")), m)
+        first.setdefault((m["kind"], m.get("base") or pathlib.Path(m.get("file", "")).parent), m)
     return list(first.values())
 
 

@@ -148,7 +148,7 @@ MESSAGES = [
     ({"num_experts": 8}, "error[A0206]: num_experts = 8: this feature is not implemented"),
     ({"partial_rotary_factor": 0.5}, "error[A0206]: partial_rotary_factor = 0.5: expected 1, partly turned heads are not implemented"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-     'error[A0209]: rope_scaling.rope_type = "dynamic": expected default, linear, llama3, yarn or longrope'),
+     'error[A0209]: rope_scaling.rope_type = "dynamic": expected default, linear, llama3, yarn, longrope or proportional'),
     ({"rope_scaling": {"factor": 2.0}}, "error[A0209]: rope_scaling.rope_type is missing"),
     ({"rope_scaling": "linear"}, 'error[A0209]: rope_scaling = "linear": expected a table'),
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "low_freq_factor": 1.0}},
@@ -169,7 +169,7 @@ MESSAGES = [
     ({"eos_token_id": -1}, "error[A0210]: eos_token_id = -1: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": list(range(17))}, "error[A0210]: more than 16 different eos_token_id"),
     ({"layer_types": ["sliding_attention"] * 2}, 'error[A0206]: layer_types = [ "sliding_attention", "sliding_atten...: '
-     "this feature is not implemented for llama: it is a key of exaone4, gemma3, laguna, olmo3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_next and smollm3"),
+     "this feature is not implemented for llama: it is a key of exaone4, gemma3, laguna, olmo3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_next, smollm3 and step3p5"),
     ({"quantization_config": {"bits": 4}}, "error[A0208]: quantization_config: quant_method is missing: expected fp8, modelopt, compressed-tensors, awq or gptq"),
     ({"text_config": 3}, "error[A0203]: text_config = 3: expected a table"),
 ]  # fmt: skip

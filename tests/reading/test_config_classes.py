@@ -248,6 +248,45 @@ def test_qwen3_without_head_dim(seen):
     assert seen(config)[0]["head_dim"] == "128"
 
 
+FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "families"
+# Of rope, which is compared apart, and what makes the checkpoint's files one.
+KEPT = {"model_type", "architectures", "vocab_size", "rope_parameters", "rope_scaling", "partial_rotary_factor", "layer_types",
+        "original_max_position_embeddings", "sliding_window"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(p.parent.name for p in FIXTURES.glob("*/config.json")))
+def test_defaults_of_families(atlasc, tmp_path, name):
+    """A config.json of what has no default: for every other key holds what the class has, and by which bases rope turns."""
+    whole = json.loads((FIXTURES / name / "config.json").read_text())
+    text, kept = text_of(whole), set(KEPT)
+    everything = {k: 64 if "experts" in k and "tok" not in k else v for k, v in text.items()}
+    everything |= {"hidden_size": 2048, "num_attention_heads": 64}  # which all defaults divide
+    if "layer_types" in text:
+        everything["layer_types"] = text["layer_types"][: text["num_hidden_layers"]]
+    for _ in range(20):
+        for key in everything:
+            text.pop(key, None)
+        text |= {k: v for k, v in everything.items() if k in kept}
+        (tmp_path / "config.json").write_text(json.dumps(whole))
+        done = atlasc(tmp_path, "--stop-after=read-config", "-d", "c")
+        missing = set(re.findall(r"error\[A0202\]: (\w+) is missing", done.stderr))
+        if not missing:
+            break
+        aliases = {"n_routed_experts": "moe_num_experts"}
+        kept |= {k if k in everything else aliases[k] for k in missing}
+    assert done.returncode == 0, done.stderr
+    _, c = theirs(whole, tmp_path)
+    said = re.findall(r"^key +(\S+) = (.*?)  \((.*)\)$", done.stdout, re.M)
+    assert len(said) >= 3, done.stdout
+    for key, value, source in said:
+        if hasattr(c, key) and (source == "default" or getattr(c, key) is not None):  # else its modeling code divides
+            assert json.loads(value) == getattr(c, key), key
+    rope = c.rope_parameters
+    tables = [rope] if "rope_theta" in rope else [rope[k] for k in ("full_attention", "sliding_attention") if k in rope]
+    ours = [float(x) for x in re.findall(r"^rope .*?  theta (\S+)", done.stdout, re.M)]
+    assert ours[: len(tables)] == [t["rope_theta"] for t in tables]
+
+
 SOURCES = {  # what the modeling code says of windows; it cannot be imported without torch, so it is read
     "mistral": ['sliding_window=getattr(self.config, "sliding_window", None),',
                 "create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask"],

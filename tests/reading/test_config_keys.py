@@ -58,7 +58,8 @@ REFUSED = [
     ("qwen3_moe", {"mlp_layer_types": ["dense", "sparse"]},
      'error[A0206]: mlp_layer_types = [ "dense", "sparse" ]: this feature is not implemented'),
     ("qwen3_moe", {"per_layer_config": {"0": {"head_dim": 32}}},
-     'error[A0206]: per_layer_config = { "0": { "head_dim": 32 } }: this feature is not implemented'),
+     'error[A0206]: per_layer_config = { "0": { "head_dim": 32 } }: this feature is not implemented for qwen3_moe: it is a key '
+     "of step3p5"),
     ("qwen3_moe", {"attention_out_bias": True},
      "error[A0206]: attention_out_bias = true: this feature is not implemented"),
     ("qwen3_moe", {"use_qk_norm": False}, "error[A0206]: use_qk_norm = false: expected true, as qwen3_moe has it"),
@@ -71,14 +72,14 @@ REFUSED = [
     ("qwen3_moe", {"decoder_sparse_step": None}, "error[A0206]: decoder_sparse_step = null: expected 1, as qwen3_moe has it"),
     ("qwen3_moe", {"hidden_act": "gelu"}, 'error[A0206]: hidden_act = "gelu": expected "silu", as qwen3_moe has it'),
     ("qwen3", {"num_experts": 4}, "error[A0206]: num_experts = 4: this feature is not implemented for qwen3: it is a key of "
-     "laguna, minimax_m2, mixtral, qwen3_5_moe, qwen3_moe and qwen3_next"),
+     "laguna, minimax_m2, mixtral, qwen3_5_moe, qwen3_moe, qwen3_next and qwen3_vl_moe"),
     ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: this feature is not implemented for qwen2: it is a key of llama"),
     ("qwen3", {"head_dim": None}, "error[A0203]: head_dim = null: expected an integer from 1 to 4096"),
     ("qwen3", {"num_key_value_heads": ABSENT},
      "error[A0205]: num_key_value_heads = 32, the default of qwen3: must divide num_attention_heads = 4"),
     ("qwen3_5", {"text.attention_bias": True}, "error[A0206]: attention_bias = true: expected false, as qwen3_5 has it"),
     ("qwen3_5", {"text.norm_topk_prob": True}, "error[A0206]: norm_topk_prob = true: this feature is not implemented for "
-     "qwen3_5: it is a key of glm4_moe, laguna, qwen3_5_moe, qwen3_moe and qwen3_next"),
+     "qwen3_5: it is a key of glm4_moe, laguna, qwen3_5_moe, qwen3_moe, qwen3_next and qwen3_vl_moe"),
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attn_factor": 1.5}},
      "error[A0209]: rope_scaling.attn_factor = 1.5: transformers does not read it, other engines multiply by it: write [config] in "
      'MODEL.toml, unset = ["rope_scaling.attn_factor"], and where it is meant rope_scaling.attention_factor = 1.70794'),
@@ -397,7 +398,8 @@ OVERRIDES_ONCE = [
      "2:25: error[A0307]: config.text_config.text_config.head_dim: no family has such a key"),
     ("llama", 'unset = [""]', "2:10: error[A0307]: config.unset: config.json has no "),
     ("llama", "per_layer_config.0.head_dim = 3",
-     "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: this feature is not implemented"),
+     "2:1: error[A0206]: per_layer_config = {0 = {head_dim = 3}}: this feature is not implemented for llama: it is a key of "
+     "step3p5"),
     ("llama", "[[config.rope_scaling]]\nfactor = 2.0", "2:10: error[A0209]: rope_scaling = [{factor = 2.0}]: expected a table"),
     ("qwen3_5", "vocab_size = 100", "2:1: error[A0307]: config.vocab_size: the language model's keys are in text_config: "
      "write config.text_config.vocab_size"),

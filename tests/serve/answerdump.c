@@ -16,9 +16,10 @@
 struct PieceParser { int n_calls; };
 static json_t *prescribed; /* by the token that is being taken; NULL = they have been given */
 
-PieceParser *pieces_open(const ToolFormat *format, json_t *tools, bool has_reasoning, bool begins_in_reasoning)
+PieceParser *pieces_open(
+	const ToolFormat *format, json_t *tools, const Reasoning *reasoning, bool begins_in_reasoning)
 {
-	(void)format, (void)tools, (void)has_reasoning, (void)begins_in_reasoning;
+	(void)format, (void)tools, (void)reasoning, (void)begins_in_reasoning;
 	return calloc(1, sizeof(PieceParser));
 }
 

@@ -2,8 +2,10 @@
  *
  * Requests come on stdin: one byte kind, uint32 length, payload; integers little-endian. Replies: uint32 length, text.
  *   'g' names and values of globals of templates, each with a final NUL. No reply
- *   't' a chat template; reply: JSON {"format", "short_ids", "reasoning"}, or null where it is not compiled
- *   'p' JSON {"format", "tools", "reasoning", "begins", "cuts"}: the answer's bytes come in an 'a'. No reply
+ *   't' a chat template; reply: JSON {"format", "short_ids", "reasoning"}, or null where it is not compiled;
+ *       reasoning: what opens it, or null
+ *   'p' JSON {"format", "tools", "reasoning", "begins", "cuts"}: the answer's bytes come in an 'a'. No reply.
+ *       reasoning: a text with the marks of it, or false
  *   'a' the bytes of an answer; reply: a JSON list of its pieces, text and reasoning that come one after the other as
  *       one: ["text", T], ["reasoning", T], ["call", N, name, arguments]
  */
@@ -65,9 +67,9 @@ static void find_format(State *s, const char *text, size_t n)
 	compile_template(&arena, &d, "t", text, n, s->globals, s->n_globals, &image);
 	if (chat_open(&program, image.bytes, image.n, why, sizeof why) && program.header->n_nodes > 0) {
 		const ToolTemplate t = tool_template_of(&program);
-		snprintf(line, sizeof line, "{\"format\":%s%s%s,\"short_ids\":%s,\"reasoning\":%s}", t.format ? "\"" : "",
+		snprintf(line, sizeof line, "{\"format\":%s%s%s,\"short_ids\":%s,\"reasoning\":%s%s%s}", t.format ? "\"" : "",
 			t.format ? t.format->name : "null", t.format ? "\"" : "", t.has_short_ids ? "true" : "false",
-			t.has_reasoning ? "true" : "false");
+			t.reasoning ? "\"" : "", t.reasoning ? t.reasoning->opener : "null", t.reasoning ? "\"" : "");
 	}
 	reply(line, strlen(line));
 	arena_release(&arena);
@@ -128,8 +130,9 @@ static void parse(State *s, const char *text, size_t n)
 	const char *format = json_string_value(json_object_get(s->setting, "format"));
 	char *reply_text = NULL;
 	size_t n_reply, at = 0;
+	const char *marks = json_string_value(json_object_get(s->setting, "reasoning"));
 	PieceParser *p = pieces_open(format ? tool_format_named(format) : NULL, json_object_get(s->setting, "tools"),
-		json_is_true(json_object_get(s->setting, "reasoning")), json_is_true(json_object_get(s->setting, "begins")));
+		marks ? reasoning_of(marks, strlen(marks)) : NULL, json_is_true(json_object_get(s->setting, "begins")));
 	s->out = open_memstream(&reply_text, &n_reply);
 	s->between = "[";
 	bool good = p && s->out;

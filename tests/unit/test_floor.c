@@ -22,13 +22,13 @@ enum { BOTH = PHASE_PREFILL | PHASE_DECODE };
 static const Attrs attrs = {.head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .page = 16, .rotary_dim = 64, .eps = 1e-5f,
 	.scale = 0.125f, .rope_factor = 1, .n_active = 2, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 64, .v_dim = 64,
 	.n_taps = 3, .cap = 30, .factor = 2, .n_groups = 2, .top_groups = 1,
-	.share_scale = 2.5f, .n_valid = 40, .ahead = 1};
+	.share_scale = 2.5f, .gate_limit = 7, .n_valid = 40, .ahead = 1};
 
 /* Dims that ops.h names; those of the step's own tensors are the synthetic model's. */
-static const ExprName dims[] = {{"K", 256}, {"N", 256}, {"M", 64}, {"G", 4}, {"E", 8}, {"C", 192}, {"H", 64}, {"V", 40},
-	{"VOCAB", 40}, {"HDIM", 64}, {"NH", 4}, {"NKV", 2}, {"PAGE", 16}, {"PAGES", 32}, {"MAX_PAGES", 8}, {"SLOTS", 4},
-	{"SEGS", 4}, {"ROTARY", 64}, {"TOPK", 2}, {"TAPS", 3}, {"NK", 2}, {"NV", 4}, {"DK", 64}, {"DV", 64}, {"DRAFTS", 2},
-	{"STOPS", 1}, {"BLOCK_N", 128}, {"BLOCK_K", 128}};
+static const ExprName dims[] = {{"K", 256}, {"N", 256}, {"M", 64}, {"J", 2}, {"G", 4}, {"E", 8}, {"C", 192}, {"H", 64},
+	{"V", 40}, {"VOCAB", 40}, {"HDIM", 64}, {"NH", 4}, {"NKV", 2}, {"PAGE", 16}, {"PAGES", 32}, {"MAX_PAGES", 8},
+	{"SLOTS", 4}, {"SEGS", 4}, {"ROTARY", 64}, {"TOPK", 2}, {"TAPS", 3}, {"NK", 2}, {"NV", 4}, {"DK", 64}, {"DV", 64},
+	{"DRAFTS", 2}, {"STOPS", 1}, {"BLOCK_N", 128}, {"BLOCK_K", 128}};
 
 static bool is_one_of(const char *name, const char *list)
 {
@@ -52,6 +52,8 @@ static Dtype dtype_of(OpKind op, const char *name, Dtype result)
 		return DT_e4m3;
 	if ((op == OP_dequantise_fp4 && strcmp(name, "x") == 0) || (op == OP_quantise_fp4 && strcmp(name, "y") == 0))
 		return DT_e2m1;
+	if (op == OP_scale_shares && strcmp(name, "y") == 0)
+		return DT_f32;
 	return op == OP_linear && strcmp(name, "y") == 0 ? result : DT_bf16;
 }
 
@@ -142,7 +144,9 @@ static void every_op_has_a_kernel_alone(void **state)
 			c.model.options.no_fusion = true;
 			/* one prefill phase and two of decode for each target */
 			const int n = lowered(&c, op_table[op].name);
-			assert_int_equal(n, 3 * n_targets * (op == OP_experts ? 4 : 1));
+			const bool are_experts = op == OP_experts || op == OP_experts_limited || op == OP_experts_gelu ||
+				op == OP_experts_clamped;
+			assert_int_equal(n, 3 * n_targets * (are_experts ? 4 : 1));
 			synthetic_free(&c);
 		}
 }
@@ -185,7 +189,7 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, kv.table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, n[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, kv.table, o});
+		s->seg, kv.table, -1, o});
 	static const char *const halves[] = {"mid", "out"};
 	for (int half = 0; half < 2; half++) {
 		const int h = g_activation(c, arena_printf(&c->arena, "l%d.h", l), 96), of = half ? 6 : 3;
@@ -281,7 +285,7 @@ static int attention_layer(Compile *c, const StepTensors *s, int l, int x, const
 	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, turned[1], y[2], s->row_slot, s->row_pos, kv.table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, turned[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, kv.table, o});
+		s->seg, kv.table, -1, o});
 	g_linear(c, l, 0, &w[3], o, -1, y[3]);
 	const int sum = g_activation(c, arena_printf(&c->arena, "l%d.out", l), 64);
 	g_op(c, OP_add, l, 0, NULL, (int[]){form->is_shuffled ? twice : x, y[3], sum});

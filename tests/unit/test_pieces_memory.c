@@ -63,8 +63,9 @@ static bool take(void *ctx, const Piece *p)
 
 static bool parse(const char *format, json_t *tools, const char *answer, Got *got)
 {
+	const char *marks = strcmp(format, "harmony") == 0 ? "<|channel|>analysis<|message|><|end|>" : "<think></think>";
 	got->n = 0;
-	PieceParser *p = pieces_open(tool_format_named(format), tools, true, false);
+	PieceParser *p = pieces_open(tool_format_named(format), tools, reasoning_of(marks, strlen(marks)), false);
 	const bool good =
 		p && pieces_push(p, answer, strlen(answer), take, got) && pieces_finish(p, take, got);
 	pieces_close(p);
@@ -79,6 +80,9 @@ static void each_allocation_fails(void **state)
 		{"hermes", "<think>Hm.</think>\n\nSo:\n<tool_call>[{\"name\": \"f\", \"arguments\": {\"a\": \"0123456789\"}},"
 			"{\"name\": \"f\", \"arguments\": \"{}\"}]</tool_call> and <tool_call> is text"},
 		{"qwen3_coder", "<function=f><parameter=a>\n1\n</parameter><parameter=b>\n2\n</parameter></function> so"},
+		{"gemma4", "So: <|tool_call>call:f{a:1,b:[<|\"|>0123456789<|\"|>]}<tool_call|>"},
+		{"harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+			"<|constrain|>json<|message|>{\"a\": 1}<|call|><|start|>assistant to=functions.g<|message|>{}"},
 		{"mistral_calls", "Right.[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS][{\"name\": \"f\"}]"},
 	};
 	json_t *tools = json_loads(tools_text, 0, NULL);

@@ -381,6 +381,44 @@ static void measured_goes_before_modelled(void **state)
 	arena_release(&a);
 }
 
+/* Two admissible candidates of a decision with one template, of which the later one is cheaper by the model. */
+static bool pair_of(const Slot *s, const Candidate **dearer, const Candidate **cheaper)
+{
+	for (int i = 0; i < s->n_candidates; i++)
+		if (s->candidates[i].verdict <= SLOWER && strcmp(s->candidates[i].kernel, chosen_of(s)->kernel) != 0)
+			return false;
+	for (int i = s->n_candidates - 1; i > 0; i--)
+		for (int k = i - 1; k >= 0; k--) {
+			const Candidate *a = &s->candidates[k], *b = &s->candidates[i];
+			*dearer = a, *cheaper = b;
+			if (a->verdict <= SLOWER && b->verdict == SLOWER && a->cost_us > b->cost_us)
+				return true;
+		}
+	return false;
+}
+
+static void the_model_decides_between_equal_times(void **state)
+{
+	Compile all, tuned;
+	Arena a = {0};
+	int n = 0;
+	(void)state;
+	compile_all(&all);
+	for (int at = 0; at < all.work.at[0].ledger.n && n < 3; at++) {
+		const Candidate *dearer, *cheaper;
+		if (!pair_of(&all.work.at[0].ledger.at[at], &dearer, &cheaper))
+			continue;
+		const char *file = file_with(&a, NULL, &all, at, dearer, 7, true);
+		file = file_with(&a, file, &all, at, cheaper, 7, true);
+		assert_chosen(pick(&tuned, file, NULL, at), cheaper, "measured");
+		synthetic_free(&tuned);
+		n++;
+	}
+	assert_true(n > 0);
+	synthetic_free(&all);
+	arena_release(&a);
+}
+
 /* A template without a time might be the fastest: then the model decides, as if there were no times. */
 static void times_of_some_templates_decide_nothing(void **state)
 {
@@ -442,6 +480,7 @@ int main(void)
 		cmocka_unit_test(a_card_is_chosen),
 		cmocka_unit_test(keys_are_of_values),
 		cmocka_unit_test(measured_goes_before_modelled),
+		cmocka_unit_test(the_model_decides_between_equal_times),
 		cmocka_unit_test(times_of_some_templates_decide_nothing),
 		cmocka_unit_test(files_are_for_a_target),
 	};

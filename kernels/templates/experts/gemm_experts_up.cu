@@ -46,63 +46,12 @@ READS(max(min(EXPERTS, ROWS * TOPK), ceil_div(ROWS * TOPK, BM)) * each_bytes()
 	+ SHARED * ceil_div(ROWS, BM) * shared_bytes()
 	+ ROWS * (TOPK * ceil_div(N, BN) + SHARED * ceil_div(2 * WIDTH - TOPK * N, BN)) * K * 2 + ROWS * TOPK * 8)
 
-__shared__ int pairs[BM]; // of the tile: t * (TOPK + SHARED) + j, -1 = there is no such
+#include "experts/gemm_experts_up.cuh"
 
-// block level: a tile of h of an expert with N_ rows of gate and as many of up
-template <class C, int N_, bool BY_ROW>
-__device__ __forceinline__ void gated_tile(const Args &a, uint4 *ring, const typename C::W *w,
-	const typename C::Scale *scales, const float *by_row, int n0)
+// as the quotient that it was measured with
+__device__ __forceinline__ float silu_times(float gate, float up)
 {
-	using T = Tile<BM, BN>;
-	constexpr int shares = TOPK + SHARED, width = N / 2;
-	float acc[T::m_tiles][T::n_tiles][4] = {}, scale[T::m_tiles][2];
-	gemm_weights<BM, BN, K, false, false, C>(
-		ring,
-		[&](int r) {
-			const int p = pairs[r];
-			return Row<bf16> { a.n + (p < 0 ? 0 : i64(p / shares) * K), p >= 0 };
-		},
-		[&](int r) {
-			const int n = n0 + r / 16 * 8 + r % 8;
-			const bool exists = N_ % (BN / 2) == 0 || n < N_;
-			const i64 row = exists ? n + r / 8 % 2 * N_ : 0;
-			return Row<typename C::W> { w + row * row_units<typename C::W, K>, exists };
-		},
-		[&](int r) {
-			const auto *own = scales + (r / 8 % 2 ? ceil_div(N_, C::block_n) * ceil_div(K, C::block_k) : 0);
-			return scale_row<C, N_, K, BN / 2>(own, n0 + r / 16 * 8 + r % 8);
-		},
-		static_cast<const bf16 *>(nullptr), 0.0f, acc, scale);
-	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-	const int m0 = warp % T::warps_m * T::warp_m, c0 = n0 + warp / T::warps_m * (T::warp_n / 2);
-#pragma unroll
-	for (int m = 0; m < T::m_tiles; m++)
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			const int p = pairs[m0 + m * 16 + g + 8 * i];
-			if (p < 0)
-				continue;
-			const float share = a.share[p];
-			bf16 *const to = a.h + i64(p / shares) * WIDTH + p % shares * width;
-#pragma unroll
-			for (int j = 0; j < T::n_tiles; j += 2) {
-				const int n = c0 + j * 4 + 2 * q;
-				if (n >= N_)
-					continue;
-				const bool both = n + 1 < N_;
-				float y[2];
-#pragma unroll
-				for (int e = 0; e < 2; e++) {
-					float gate = acc[m][j][2 * i + e] * scale[m][i], up = acc[m][j + 1][2 * i + e] * scale[m][i];
-					if constexpr (BY_ROW) {
-						gate *= by_row[both ? n + e : n];
-						up *= by_row[N_ + (both ? n + e : n)];
-					}
-					y[e] = gate / (1.0f + __expf(-gate)) * up * share;
-				}
-				store_pair(to + n, y[0], y[1], both, WIDTH % 2 == 0 && width % 2 == 0);
-			}
-		}
+	return gate / (1.0f + __expf(-gate)) * up;
 }
 
 extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_experts_up(const Args a)
@@ -124,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_experts
 			for (int r = threadIdx.x; r < BM; r += Tile<BM, BN>::threads)
 				pairs[r] = t0 + r < rows ? (t0 + r) * shares + TOPK : -1;
 			__syncthreads();
-			gated_tile<D, shared_width, SHARED_ROW_SCALE != 0>(a, ring, a.shared, a.shared_scale, a.shared_row_scale,
-				blockIdx.x % shared_across * (BN / 2));
+			gated_tile<D, shared_width, SHARED_ROW_SCALE != 0, shares>(a, ring, a.shared, a.shared_scale,
+				a.shared_row_scale, blockIdx.x % shared_across * (BN / 2), silu_times);
 			return;
 		}
 	}
@@ -139,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_experts
 	}
 	__syncthreads();
 	const int e = tile.expert;
-	gated_tile<C, width, ROW_SCALE != 0>(a, ring, matrix_at<WT, N, K>(a.gate_up, e),
+	gated_tile<C, width, ROW_SCALE != 0, shares>(a, ring, matrix_at<WT, N, K>(a.gate_up, e),
 		scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
 		ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr,
-		block % across * (BN / 2));
+		block % across * (BN / 2), silu_times);
 }

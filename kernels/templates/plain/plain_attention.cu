@@ -1,5 +1,6 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
-//           WINDOW the last WINDOW of these, of rows in use; other rows stay as they are
+//           WINDOW the last WINDOW of these, of rows in use; other rows stay as they are. SINKS: e^sinks[h] is one
+//           term more of the softmax's sum
 // numerics  scores, weights and sums in f32; one rounding. The order of a row's sums depends on its position alone:
 //           same bits every run, whatever the rows beside it
 // measured  not yet
@@ -26,7 +27,9 @@ ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(WINDOW, 0)
 FLAG(KV_SCALE)
 FLAG(KV_BLOCK)
+FLAG(SINKS)
 DTYPES(KVT, bf16, e4m3, e2m1)
+DTYPES(SINKT, bf16, f16, f32)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(HDIM % 2 == 0 && HDIM <= 1024 && (KVT_BITS > 4 || HDIM % 16 == 0))
 REQUIRE(NH % NKV == 0)
@@ -49,6 +52,7 @@ struct Args {
 	IN(i32, row_pos, "ROWS");
 	IN(i32, page_table, "SLOTS, MAX_PAGES");
 	OUT(bf16, o, "ROWS, NH * HDIM");
+	IN_IF(SINKS, SINKT, sinks, "NH");
 };
 
 constexpr int WARPS = 8, RUN = 4, PAIRS = ceil_div(HDIM / 2, 32); // PAIRS: neighbours that a lane has of a head
@@ -155,6 +159,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain_attention(const A
 #pragma unroll
 	for (int w = 1; w < WARPS; w++)
 		top = fmaxf(top, largest[w]);
+	if constexpr (SINKS) {
+		const float sink = to_f32(a.sinks[h]) * 1.4426950408889634f;
+		top = fmaxf(top, sink);
+		all = exp2f(sink - top);
+	}
 #pragma unroll
 	for (int w = 0; w < WARPS; w++) {
 		share[w] = exp2f(largest[w] - top); // 0 of a warp without positions

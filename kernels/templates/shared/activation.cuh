@@ -6,6 +6,15 @@
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
+// x within bounds; a NaN stays one
+__device__ __forceinline__ float within(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+__device__ __forceinline__ float limited_swiglu(float gate, float up, float limit)
+{
+	gate = silu(gate);
+	return (gate > limit ? limit : gate) * within(up, -limit, limit);
+}
+
 // gelu by its tanh form
 __device__ __forceinline__ float gelu(float x)
 {

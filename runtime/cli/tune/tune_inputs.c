@@ -161,8 +161,8 @@ static int none(const Graph *g, const Phase *p, int turn, int i)
 static int experts_of(const Graph *g)
 {
 	for (int i = 0; i < g->n_ops; i++)
-		if (g->ops[i].kind == OP_experts)
-			return (int)g->tensors[g->ops[i].operands[op_operand(OP_experts, "gate_up")]].shape[0];
+		if (op_operand(g->ops[i].kind, "gate_up") >= 0)
+			return (int)g->tensors[g->ops[i].operands[op_operand(g->ops[i].kind, "gate_up")]].shape[0];
 	return 1;
 }
 
@@ -170,7 +170,7 @@ static int experts_of(const Graph *g)
 static int pairs_in_use(const Graph *g, const Phase *p)
 {
 	for (int i = 0; i < g->n_ops; i++)
-		if (g->ops[i].kind == OP_experts)
+		if (op_operand(g->ops[i].kind, "gate_up") >= 0)
 			return rows_in_use(g, p) * g->ops[i].attrs.n_active;
 	return 0;
 }
