@@ -6,6 +6,7 @@
 #include "artifacts/memory.h"
 #include "artifacts/ranks.h"
 #include "artifacts/op_table.h"
+#include "artifacts/rolling.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -95,17 +96,35 @@ int cleared_tensor(const Graph *g, int i)
 int64_t snapshot_bytes(const Graph *g)
 {
 	const int64_t most = (int64_t)1 << 46; /* of a plan that is not checked yet */
+	const Rolling r = rolling_of(g);
+	const int64_t kept = r.pages ? rolling_kept(r.window, r.page) : 0;
 	int64_t sum = 0;
 	for (int i = 0; i < g->n_ops && sum < most; i++) {
 		const int state = cleared_tensor(g, i);
+		int caches[2];
 		sum += state >= 0 ? dtype_span(g->tensors[state].dtype, g->tensors[state].shape[1]) : 0;
+		for (int k = rolling_caches(g, i, caches); k-- > 0;)
+			sum += kept * rolling_page_bytes(g, caches[k]);
+	}
+	return sum;
+}
+
+/* Of caches that roll. */
+static int64_t window_bytes(const Graph *g)
+{
+	const int64_t pages = (int64_t)rolling_of(g).pages * g->slots;
+	int64_t sum = 0;
+	for (int i = 0; i < g->n_ops; i++) {
+		int caches[2];
+		for (int k = rolling_caches(g, i, caches); k-- > 0;)
+			sum += pages * rolling_page_bytes(g, caches[k]);
 	}
 	return sum;
 }
 
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items)
 {
-	const int64_t kv = state_bytes(g, "kv"), all = state_bytes(g, "");
+	const int64_t kv = state_bytes(g, "kv"), windows = window_bytes(g), all = state_bytes(g, "");
 	int64_t arena[ARENA_COUNT];
 	memcpy(arena, t->arena_bytes, sizeof arena);
 	arena[ARENA_IO] *= io_images(g);
@@ -113,18 +132,20 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 	memcpy(taken, arena, ARENA_RING * sizeof *taken);
 	taken[ARENA_RING] = g->snapshots * snapshot_bytes(g);
 	const int64_t code = load->code_bytes >= 0 ? load->code_bytes : load->n_kernels * (int64_t)KERNEL_BYTES;
-	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv},
+	const MemoryItem list[] = {{"weights", true, arena[ARENA_WEIGHTS]}, {"keys and values", true, kv - windows},
 		{"state of slots", true, all - kv}, {"padding and counters", true, arena[ARENA_STATE] - all},
 		{"scratch", true, arena[ARENA_SCRATCH]}, {"inputs", true, arena[ARENA_IO]},
 		{"ends of allocations", true, ends_of_pieces(taken, ARENA_RING + 1)},
 		{"kernels", true, code ? round_up(code) + LOADER_BYTES : 0},
 		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
 		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]},
-		{"snapshots of states", true, taken[ARENA_RING]}};
+		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]}};
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
-	int n = sizeof list / sizeof list[0];
-	n -= taken[ARENA_RING] == 0; /* no line of a thing that most models do not have */
-	memcpy(items, list, sizeof *list * (size_t)n);
+	const int always = sizeof list / sizeof list[0] - 2; /* no line of a thing that most models do not have */
+	int n = 0;
+	for (int i = 0; i < (int)(sizeof list / sizeof list[0]); i++)
+		if (i < always || list[i].bytes)
+			items[n++] = list[i];
 	qsort(items, (size_t)n, sizeof *items, larger_first);
 	return n;
 }

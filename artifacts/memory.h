@@ -14,7 +14,7 @@ typedef struct MemoryItem {
 	bool is_on_device; /* else in pinned memory of the host */
 	int64_t bytes;
 } MemoryItem;
-enum { MEMORY_MAX_ITEMS = 12 };
+enum { MEMORY_MAX_ITEMS = 13 };
 
 /* What the driver keeps of kernels and graphs. */
 typedef struct MemoryLoad {
@@ -25,8 +25,8 @@ MemoryLoad memory_load(const TargetPlan *t);
 
 /* The tensor that op i clears when a slot is acquired, [slots, n]; -1: it is not zero_slots. */
 int cleared_tensor(const Graph *g, int i);
-/* Bytes of a snapshot: of a slot's states, one after the other in the order of the graph's zero_slots. 0: there are
- * none. */
+/* Bytes of a snapshot: of a slot's states, which zero_slots clears, and of the pages that hold its windows (rolling.h).
+ * 0: a slot has neither. */
 int64_t snapshot_bytes(const Graph *g);
 /* Into items [MEMORY_MAX_ITEMS], largest first; returns how many. */
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items);

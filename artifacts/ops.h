@@ -58,7 +58,7 @@
  *                     what was drawn for the row
  *
  * SLOTS
- *   Position p of slot s is line p % PAGE of page page_table[s, p / PAGE]:
+ *   Position p of slot s is line p % PAGE of page page_table[s, p / PAGE], of the pool or of the slot (rolling.h):
  *     kv        [PAGES,2,NKV,PAGE,HDIM]          page | keys (0) | head | line | HDIM elements |
  *                                                     | values (1) | head | line | ...
  *     kv_scale  [2,NKV] f32                      of keys and of values of a head, where kv is e4m3 or e2m1

@@ -66,7 +66,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 15,
+	PLAN_VERSION = 16,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
@@ -213,9 +213,9 @@ typedef struct Graph {
 											that no cut depends on load. What lies between two is a cell, which is read
 											in one step. A multiple of PLAN_DELTA_CELL where prompts run delta_rule,
 											unless it is at least max_context: no prompt is cut then */
-	int snapshots;                       /* of the states that zero_slots clears when a slot is acquired, all of a slot
-											each: the host keeps them after parts of prompts, in memory that is no
-											tensor's. 0 where there are no such states */
+	int snapshots;                       /* of the states that zero_slots clears when a slot is acquired, and of its
+											windows (rolling.h), all of a slot each: the host keeps them after parts of
+											prompts, in memory that is no tensor's. 0 where there is neither */
 	Tensor *tensors; int n_tensors;
 	GraphOp *ops; int n_ops;
 	Weight *weights; int n_weights;

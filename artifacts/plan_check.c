@@ -8,6 +8,7 @@
 #include "artifacts/random_weights.h"
 #include "artifacts/ranks.h"
 #include "artifacts/reader.h"
+#include "artifacts/rolling.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -224,6 +225,8 @@ static bool check_frame(const Graph *g, const Tensor *t, Why *why)
 {
 	const FrameTensor *f = find_frame(t->name);
 	bool is_host = t->role == ROLE_INPUT || t->role == ROLE_OUTPUT;
+	if (strcmp(t->name, ROLLING_TABLE) == 0 && (t->role != ROLE_WEIGHT || t->dtype != DT_i32))
+		return REFUSE("tensor %s: expected integers of the plan", t->name);
 	if (!f)
 		return !is_host || REFUSE("tensor %s: the host does not know this %s", t->name, role_name(t->role));
 	/* drafts are the host's where it makes them */
@@ -234,6 +237,13 @@ static bool check_frame(const Graph *g, const Tensor *t, Why *why)
 			: f->shape[i] == DIM_MAX_PAGES ? g->max_pages : f->shape[i] == DIM_DRAFTS ? g->verify_rows - 1
 			: f->shape[i] == DIM_MASK ? mask_words(g) : f->shape[i]);
 	return same || REFUSE("tensor %s: not the type that the step loop relies on", t->name);
+}
+
+/* Is it what operands of that name are? Keys and values are where one of two tables says. */
+static bool is_frame_of(const char *operand, const char *tensor)
+{
+	return strcmp(operand, tensor) == 0 ||
+		(strcmp(operand, "page_table") == 0 && strcmp(tensor, ROLLING_TABLE) == 0);
 }
 
 static bool check_graph_op(const Graph *g, int index, Why *why)
@@ -260,12 +270,43 @@ static bool check_graph_op(const Graph *g, int index, Why *why)
 			continue;
 		if (operand_is_written(role) && g->tensors[t].role == ROLE_WEIGHT)
 			return REFUSE("%s: writes weight %s", what, g->tensors[t].name);
-		if (find_frame(info->operands[i].name) && strcmp(info->operands[i].name, g->tensors[t].name) != 0)
+		if (find_frame(info->operands[i].name) && !is_frame_of(info->operands[i].name, g->tensors[t].name))
 			return REFUSE("%s: operand %s is tensor %s", what, info->operands[i].name, g->tensors[t].name);
 		s.shape[i] = g->tensors[t].shape;
 		s.n_dims[i] = g->tensors[t].n_dims;
 	}
 	return check_op_shapes(g, &s, what, why);
+}
+
+/* As many pages as the op's page table names: those of the pool, or each slot's own. */
+static bool check_cache(const Graph *g, int index, const Rolling *rolling, Why *why)
+{
+	const GraphOp *op = &g->ops[index];
+	const int kv = op_operand(op->kind, "kv");
+	if (kv < 0)
+		return true;
+	const bool rolls = op_is_rolling(g, index);
+	const int64_t pages = rolls ? (int64_t)g->slots * rolling->pages : g->pages;
+	const Tensor *t = &g->tensors[op->operands[kv]];
+	return t->shape[0] == pages || REFUSE("graph op %d (%s): %s has %lld pages, not the %lld of %s", index,
+		op_table[op->kind].name, t->name, (long long)t->shape[0], (long long)pages, rolls ? "all slots" : "the pool");
+}
+
+/* A slot's pages hold the window and all rows of a step; those of each target: check_target. */
+static bool check_rolling(const Graph *g, Why *why)
+{
+	const Rolling r = rolling_of(g);
+	const int cell = g->prompt_grid < g->max_context ? g->prompt_grid : g->max_context;
+	const int rows = cell > g->verify_rows ? cell : g->verify_rows;
+	for (int i = 0; i < g->n_ops; i++)
+		if (!check_cache(g, i, &r, why))
+			return false;
+		else if (op_is_rolling(g, i) && op_has_attr(g->ops[i].kind, "WINDOW") && (g->ops[i].attrs.window < 1 ||
+			g->ops[i].attrs.window > g->max_context))
+			return REFUSE("graph op %d (%s): looks back further than the pages of its slot", i,
+				op_table[g->ops[i].kind].name);
+	return r.table < 0 || rolling_rows(&r) >= rows || REFUSE("graph: %d pages of a slot do not hold a window of %d "
+		"positions and %d rows", r.pages, r.window, rows);
 }
 
 /* In a phase, an activation is written by one op, and before another reads it. */
@@ -314,7 +355,7 @@ static bool check_graph_section(const Artifact *a, Why *why)
 	for (int i = 0; i < g->n_ops; i++)
 		if (!check_graph_op(g, i, why))
 			return false;
-	return check_graph_orders(g, why) && check_ranks(g, &a->ranks, why);
+	return check_rolling(g, why) && check_graph_orders(g, why) && check_ranks(g, &a->ranks, why);
 }
 
 /* Target plans ------------------------------------------------------------------------------------- */
@@ -543,7 +584,7 @@ static bool check_args(const Checking *c, const Phase *p, int index, const char 
 		if (b->arena == ARENA_WEIGHTS && operand_is_written(role))
 			return REFUSE("%s: writes weight %s", what, b->name);
 		const char *expected = frame_of_arg(p, l, a);
-		if (expected && strcmp(expected, b->name) != 0)
+		if (expected && !is_frame_of(expected, b->name))
 			return REFUSE("%s: operand %s is buffer %s", what, info->operands[a->operand].name, b->name);
 		if (index < b->first || index > b->last)
 			return REFUSE("%s: buffer %s does not live then", what, b->name);
@@ -715,6 +756,10 @@ static bool check_target(const Checking *c)
 			t->target,
 			prompt_rows, cell);
 	const Graph *g = &c->a->graph;
+	const Rolling rolling = rolling_of(g);
+	if (rolling.table >= 0 && prompt_rows > rolling_rows(&rolling))
+		return REFUSE("target %s: prefill[%d] writes over windows: %d pages of a slot hold them and %d rows", t->target,
+			prompt_rows, rolling.pages, rolling_rows(&rolling));
 	for (int each = 1; each <= PLAN_MAX_VERIFY; each++) {
 		const int slots = slots_of(g, each), drafted = g->ngram_max || each == 1 ? 0 : slots;
 		if (most[1][each] < slots || most[0][each] < drafted || (!slots && most[1][each]) ||

@@ -1,7 +1,7 @@
 /* shape_check.c - do tensors fit the row of their op in ops.h?
  *
  * A row's shape is a list of terms, "ROWS, (NH + 2 * NKV) * HDIM". Some names have one value in the whole graph
- * (OUTS, SLOTS, PAGES, ...), some are attributes of the op, and the others are local: the first operand that has
+ * (OUTS, SLOTS, PAGE, ...), some are attributes of the op, and the others are local: the first operand that has
  * such a name as a whole term gives its value. ROWS is local too, and is then either the rows or the outs of the
  * step, since a norm runs over both. Then every term is evaluated and compared. A term with a name that nothing
  * decides (an attribute, where the caller has none) is not compared.
@@ -60,7 +60,7 @@ static void define_globals(Env *e, const Graph *g, const OpShapes *s)
 {
 	const struct { const char *name; int64_t value; } fixed[] = {
 		{"OUTS", s->outs}, {"SLOTS", g->slots}, {"SEGS", g->slots},
-		{"PAGES", g->pages}, {"PAGE", g->page}, {"MAX_PAGES", g->max_pages}};
+		{"PAGE", g->page}, {"MAX_PAGES", g->max_pages}};
 	for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
 		define(e, fixed[i].name, fixed[i].value);
 	for (int i = 0; s->attrs && i < n_attr_fields; i++) {

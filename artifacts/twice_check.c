@@ -13,7 +13,8 @@
  *   shapes of operands                     the op's row in ops.h                    shape_check.c
  *   GraphOp.attrs page; n_valid            graph.page; columns of the logits        shape_check.c; here
  *   stop_tokens; ids of a draft vocabulary bytes of the weights with them; vocab    here
- *   snapshots                              ops zero_slots                           here
+ *   snapshots                              ops zero_slots, pages of slots           here
+ *   the page table of windows              slots, pages of their caches             here; plan_check.c
  *   options runtime.*, kv.page, family     the graph                                here
  *   Buf name, dtype, shape, arena          its tensor's; in each phase one place    plan_check.c
  *   Buf.first, last                        the launches that touch it               use_check.c
@@ -48,6 +49,7 @@
  */
 #include "artifacts/memory.h"
 #include "artifacts/reader.h"
+#include "artifacts/rolling.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,12 +57,12 @@
 
 #define REFUSE(...) why_not(why, READ_MALFORMED, __VA_ARGS__)
 
-/* Ints of a weight that the compiler made; NULL where its bytes are elsewhere. */
-static const uint8_t *ints_of(const Artifact *a, int tensor, int64_t *n)
+/* Ints of a weight of that many dims that the compiler made; NULL where its bytes are elsewhere. */
+static const uint8_t *ints_of(const Artifact *a, int tensor, int n_dims, int64_t *n)
 {
 	const Graph *g = &a->graph;
 	const Tensor *t = tensor < 0 ? NULL : &g->tensors[tensor];
-	if (!t || t->role != ROLE_WEIGHT || t->dtype != DT_i32 || t->n_dims != 1 ||
+	if (!t || t->role != ROLE_WEIGHT || t->dtype != DT_i32 || t->n_dims != n_dims ||
 		!artifact_holds_weight(a, t->weight))
 		return NULL;
 	*n = t->shape[0];
@@ -73,7 +75,7 @@ static bool check_stop_tokens(const Artifact *a, int op, int tensor, Why *why)
 {
 	const Graph *g = &a->graph;
 	int64_t n;
-	const uint8_t *at = ints_of(a, tensor, &n);
+	const uint8_t *at = ints_of(a, tensor, 1, &n);
 	bool same = !at || n == g->n_stop_tokens;
 	for (int i = 0; at && same && i < g->n_stop_tokens; i++)
 		same = int_at(at + 4 * i) == g->stop_tokens[i];
@@ -86,12 +88,30 @@ static bool check_ids(const Artifact *a, int op, int tensor, Why *why)
 {
 	const Graph *g = &a->graph;
 	int64_t n = 0;
-	const uint8_t *at = ints_of(a, tensor, &n);
+	const uint8_t *at = ints_of(a, tensor, 1, &n);
 	for (int64_t i = 0, before = -1; at && i < n; before = int_at(at + 4 * i), i++)
 		if (int_at(at + 4 * i) <= before || int_at(at + 4 * i) >= g->vocab)
 			return REFUSE("graph op %d (%s): %s: id %d after %lld: expected ascending ids below %d", op,
 				op_table[g->ops[op].kind].name, g->tensors[tensor].name, int_at(at + 4 * i), (long long)before,
 				g->vocab);
+	return true;
+}
+
+/* Kernels look up pages here without a check of their own. */
+static bool check_rolling_table(const Artifact *a, Why *why)
+{
+	const Graph *g = &a->graph;
+	const Rolling r = rolling_of(g);
+	int64_t slots = 0;
+	const uint8_t *at = ints_of(a, r.table, 2, &slots);
+	if (r.table < 0)
+		return true;
+	if (!at)
+		return REFUSE("tensor %s: its bytes are not in the plan", g->tensors[r.table].name);
+	for (int64_t i = 0, n = slots * g->max_pages; i < n; i++)
+		if (int_at(at + 4 * i) != i / g->max_pages * r.pages + i % g->max_pages % r.pages)
+			return REFUSE("tensor %s: entry %lld is %d: expected the pages of each slot in turn, %d of them",
+				g->tensors[r.table].name, (long long)i, int_at(at + 4 * i), r.pages);
 	return true;
 }
 
@@ -165,5 +185,5 @@ bool check_graph_twice(const Artifact *a, Why *why)
 	for (int i = 0; i < a->graph.n_ops; i++)
 		if (!check_op(a, i, why))
 			return false;
-	return check_options(a, why);
+	return check_rolling_table(a, why) && check_options(a, why);
 }

@@ -230,8 +230,7 @@ typedef struct QuantRule { /* a line of [quant] */
 	bool is_bf16;
 	bool was_met, decides; /* filled by build-graph: a product is named, and by no earlier line */
 	int n_decoded; const char *decoded; /* likewise: products that were decoded, the first of them */
-	int n_in_parts;      /* likewise: modules that it names and that are read as parts of products */
-	const char *in_parts; /* the first of them */
+	int n_in_parts; const char *in_parts; /* likewise: modules that it names, read as parts of products; the first */
 } QuantRule;
 
 typedef struct Options {
@@ -241,7 +240,8 @@ typedef struct Options {
 	Dtype state;           /* [state] dtype, else the checkpoint's: what delta_rule keeps, f32 or bf16 */
 	const char *kv_scales; /* [kv] scales: path of a file, NULL = what the checkpoint has */
 	int pool_tokens;       /* [kv] pool_tokens: tokens of KV in all pages; 0 = slots * max_context */
-	int snapshots;         /* [cache] snapshots, of models with recurrent states */
+	bool rolling;          /* [kv] rolling: caches of windows may have pages of slots (artifacts/rolling.h) */
+	int snapshots;         /* [cache] snapshots, of models with recurrent states or such caches */
 	int prefill[MAX_BUCKETS], n_prefill, prompt_grid; /* [phases] prefill rows, ascending; grid (Graph) */
 	int decode[MAX_BUCKETS], n_decode;   /* [phases] decode rows, ascending; the last >= slots */
 	int verify_rows;       /* [speculate] rows: of a slot in a verify step, or the ladder's most; 1: there are none;

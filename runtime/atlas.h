@@ -236,8 +236,9 @@ typedef enum AtlasMixed {
 
 /* Prefix cache: KV pages of prompts stay when they were read, as long as nothing else needs them, and a prompt that
  * begins with the same tokens is read from there on. It begins at a multiple of prompt_grid and of the page, at least
- * its last token is read, and pages that decode steps wrote are not used. Of a model with recurrent states it begins
- * where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts are cut there.
+ * its last token is read, and pages that decode steps wrote are not used. Of a model with recurrent states, or keys in
+ * windows, it begins where one of the plan's snapshots of them was taken ([cache] snapshots in MODEL.toml), and prompts
+ * are cut there.
  * On the reference device tokens and log probabilities are the same. On a GPU the rows that are left may go through a
  * smaller bucket than the whole prompt would: the same bits in plans that are invariant, else "What a text depends
  * on". Pages that no sequence reads count as free; the one that was not in use for longest is given away first. */
@@ -308,7 +309,7 @@ typedef struct AtlasSessionInfo { /* pointers live as long as the session */
 	int64_t prefix_queries, prefix_hits; /* tokens of the prompts that looked for theirs so far; of them those found */
 	int prefix_pages;        /* pages that hold prefixes now, read or not */
 	int64_t prefix_evicted;  /* pages of prefixes that others were given so far */
-	int snapshots, snapshots_used; /* of recurrent states, from which prompts go on: in all, and taken now */
+	int snapshots, snapshots_used; /* of states and windows, from which prompts go on: in all, and taken now */
 } AtlasSessionInfo;
 AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *info);
 

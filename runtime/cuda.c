@@ -701,12 +701,12 @@ static AtlasStatus cuda_note_tokens(Device *d, int slot, const int32_t *tokens, 
 	return copied(c, r, call, "counts");
 }
 
-static AtlasStatus cuda_keep_slot(Device *d, int slot, int snapshot, bool is_back)
+static AtlasStatus cuda_keep_slot(Device *d, int slot, int position, int snapshot, bool is_back)
 {
 	Cuda *c = (Cuda *)d;
 	TRY(enter(c));
 	const CuPtr at = c->snapshots + (CuPtr)(snapshot * snapshot_bytes(&c->artifact->graph));
-	return copied(c, cuda_keep_states(&c->road, slot, at, is_back), "cuMemcpyDtoDAsync", "states");
+	return copied(c, cuda_keep_states(&c->road, slot, position, at, is_back), "cuMemcpyDtoDAsync", "states");
 }
 
 static void give_back(Cuda *c)
@@ -758,8 +758,7 @@ static void cuda_close(Device *d)
 	free(c->kernels);
 	free(c->graphs);
 	free(c->inputs);
-	free(c->pages.places);
-	free(c->pages.states);
+	cuda_free_pages(&c->pages);
 	free(c);
 }
 

@@ -48,10 +48,42 @@ static bool find_states(const TargetPlan *t, const Graph *g, CudaPages *pages)
 	return pages->states;
 }
 
+/* The place of a tensor's buffer, which is the same in all phases; -1: none has it. */
+static int64_t find_offset(const TargetPlan *t, int tensor)
+{
+	for (int i = 0; i < t->n_phases; i++)
+		for (int k = 0; k < t->phases[i].n_bufs; k++)
+			if (t->phases[i].bufs[k].tensor == tensor && t->phases[i].bufs[k].arena == ARENA_STATE)
+				return t->phases[i].bufs[k].offset;
+	return -1;
+}
+
+static bool find_windows(const TargetPlan *t, const Graph *g, CudaPages *pages)
+{
+	int caches[2];
+	pages->rolling = rolling_of(g);
+	pages->windows = calloc(2 * (size_t)g->n_ops + 1, sizeof *pages->windows);
+	for (int i = 0; i < g->n_ops && pages->windows; i++)
+		for (int k = rolling_caches(g, i, caches); k-- > 0;)
+			pages->windows[pages->n_windows++] = (PagePlace){find_offset(t, caches[k]),
+				rolling_page_bytes(g, caches[k])};
+	return pages->windows;
+}
+
+/* Does the launch look pages up in the table of the pool? */
+static bool reads_pool(const Phase *p, const Launch *l)
+{
+	const int table = op_operand(l->op, "page_table");
+	for (int a = 0; a < l->n_args; a++)
+		if (l->args[a].operand == table && l->args[a].buf >= 0)
+			return p->bufs[l->args[a].buf].arena == ARENA_STATE;
+	return false;
+}
+
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 {
 	*pages = (CudaPages){.table = -1, .counts = -1, .masks = -1};
-	if (!find_states(t, g, pages))
+	if (!find_states(t, g, pages) || !find_windows(t, g, pages))
 		return false;
 	for (int i = 0; i < t->n_phases; i++) {
 		const Phase *p = &t->phases[i];
@@ -63,7 +95,7 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "masks") == 0)
 				pages->masks = p->bufs[k].offset;
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
-			for (int a = 0; a < p->launches[l].n_args; a++) {
+			for (int a = 0; a < p->launches[l].n_args && reads_pool(p, &p->launches[l]); a++) {
 				const Arg *arg = &p->launches[l].args[a];
 				if (arg->buf >= 0 && has_pages(p->launches[l].op, arg->operand) &&
 					!add_place(pages, &p->bufs[arg->buf], g))
@@ -71,6 +103,13 @@ bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 			}
 	}
 	return true;
+}
+
+void cuda_free_pages(CudaPages *pages)
+{
+	free(pages->places);
+	free(pages->states);
+	free(pages->windows);
 }
 
 /* A part of a page of one buffer, which goes through a piece of the stage. */
@@ -140,15 +179,32 @@ CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to)
 	return r;
 }
 
-CuResult cuda_keep_states(const PageRoad *road, int slot, CuPtr snapshot, bool is_back)
+/* Bytes of the state arena, from `at` on, to a snapshot, or back. */
+static CuResult keep(const PageRoad *road, int64_t at, CuPtr snapshot, int64_t bytes, bool is_back)
 {
+	const CuPtr state = road->state + (CuPtr)at;
+	return !bytes ? CU_SUCCESS : road->cu->MemcpyDtoDAsync(is_back ? state : snapshot, is_back ? snapshot : state,
+		(size_t)bytes, road->stream);
+}
+
+CuResult cuda_keep_states(const PageRoad *road, int slot, int position, CuPtr snapshot, bool is_back)
+{
+	const CudaPages *pages = road->pages;
+	const Rolling *rolling = &pages->rolling;
 	CuResult r = CU_SUCCESS;
-	for (int i = 0; i < road->pages->n_states && r == CU_SUCCESS; i++) {
-		const PagePlace *p = &road->pages->states[i];
-		const CuPtr state = road->state + (CuPtr)(p->offset + slot * p->bytes);
-		r = road->cu->MemcpyDtoDAsync(is_back ? state : snapshot, is_back ? snapshot : state, (size_t)p->bytes,
-			road->stream);
+	for (int i = 0; i < pages->n_states && r == CU_SUCCESS; i++) {
+		const PagePlace *p = &pages->states[i];
+		r = keep(road, p->offset + slot * p->bytes, snapshot, p->bytes, is_back);
 		snapshot += (CuPtr)p->bytes;
+	}
+	for (int i = 0; i < pages->n_windows && r == CU_SUCCESS; i++) {
+		const PagePlace *p = &pages->windows[i];
+		const RollingSpan span = rolling_span(rolling, position);
+		const int64_t first = p->offset + (int64_t)slot * rolling->pages * p->bytes, whole = span.whole * p->bytes;
+		r = keep(road, first + span.at * p->bytes, snapshot, whole, is_back);
+		if (r == CU_SUCCESS)
+			r = keep(road, first, snapshot + (CuPtr)whole, (span.n - span.whole) * p->bytes, is_back);
+		snapshot += (CuPtr)(rolling_kept(rolling->window, rolling->page) * p->bytes);
 	}
 	return r;
 }

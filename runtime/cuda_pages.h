@@ -4,14 +4,17 @@
 #ifndef ATLAS_CUDA_PAGES_H
 #define ATLAS_CUDA_PAGES_H
 
+#include "artifacts/rolling.h"
 #include "runtime/driver.h"
 
 typedef struct PagePlace { int64_t offset, bytes; } PagePlace; /* of a buffer's page 0 in the state arena; of a page */
 
 typedef struct CudaPages {
-	PagePlace *places; int n; /* one of each buffer that has pages; owned */
+	PagePlace *places; int n; /* one of each buffer that has pages of the pool; owned */
 	int64_t bytes;            /* of a page in all of them */
 	PagePlace *states; int n_states; /* of slot 0, and bytes of a slot: those of a snapshot, in its order; owned */
+	PagePlace *windows; int n_windows; /* those after them: of each buffer that has pages of slots; owned */
+	Rolling rolling;
 	int64_t table, counts, masks; /* offsets of these in the state arena; -1 = not there */
 } CudaPages;
 
@@ -25,16 +28,18 @@ typedef struct PageRoad { /* nothing is owned */
 	uint32_t *masks; int64_t mask_words; /* pinned, [slots, mask_words]: what was last copied of each slot */
 } PageRoad;
 
-/* By the operands of the plan's launches whose shape begins with PAGES. False: no memory. */
+/* By the operands of the plan's launches whose shape begins with PAGES. False: no memory. What was found is freed by
+ * cuda_free_pages in either case. */
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages);
+void cuda_free_pages(CudaPages *pages);
 
 /* All bytes of pages [n] to host [n, pages->bytes], or from there; done when it returns. On failure *call names the
  * driver's function. */
 CuResult cuda_copy_pages(const PageRoad *road, const int32_t *pages, int n, uint8_t *host, bool is_back,
 	const char **call);
 
-/* The slot's states to a snapshot at that address, or back, on the stream. */
-CuResult cuda_keep_states(const PageRoad *road, int slot, CuPtr snapshot, bool is_back);
+/* The slot's states, and its windows before that position, to a snapshot at that address, or back, on the stream. */
+CuResult cuda_keep_states(const PageRoad *road, int slot, int position, CuPtr snapshot, bool is_back);
 /* The slot's row of counts, whole: these tokens [n] are in its prompt, all else in it is 0. Done when it returns. */
 CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const int32_t *tokens, int n,
 	const char **call);

@@ -77,7 +77,7 @@ typedef struct DeviceOps {
 	/* words [mask_words], copied, become the slot's mask, after what was launched before and before what is launched
 	 * next. */
 	AtlasStatus (*put_mask)(Device *d, int slot, const uint32_t *words);
-	/* All bytes of pages [n], of every tensor that has pages, as what was launched leaves them, to bytes
+	/* All bytes of pages [n], of every tensor that has pages of the pool, as what was launched leaves them, to bytes
 	 * [n, page_bytes]; with is_back from there. Waits. */
 	AtlasStatus (*copy_pages)(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back);
 	/* All bytes of page `from` become those of page `to`, after what was launched before and before what is launched
@@ -85,8 +85,9 @@ typedef struct DeviceOps {
 	AtlasStatus (*clone_page)(Device *d, int32_t from, int32_t to);
 	/* Tokens [n] occur in the prompt of a slot that has read and generated nothing yet (counts). Waits. */
 	AtlasStatus (*note_prompt)(Device *d, int slot, const int32_t *tokens, int n);
-	/* The slot's states that zero_slots clears to a snapshot (Graph.snapshots), or back, in the order of clone_page. */
-	AtlasStatus (*keep_states)(Device *d, int slot, int snapshot, bool is_back);
+	/* The slot's states that zero_slots clears, and its windows before `position`, a multiple of the page (rolling.h),
+	 * to a snapshot (Graph.snapshots), or back, in the order of clone_page. */
+	AtlasStatus (*keep_states)(Device *d, int slot, int position, int snapshot, bool is_back);
 	void (*close)(Device *d); /* frees the device itself as well */
 } DeviceOps;
 
@@ -99,7 +100,7 @@ struct Device { /* first member of each implementation's own struct */
 	char name[256];     /* of the hardware */
 	const char *target; /* "" when there is none */
 	int64_t bytes;      /* memory taken on the device */
-	int64_t page_bytes; /* of one page of the cache, all tensors that have pages together */
+	int64_t page_bytes; /* of one page of the pool, all tensors that have such pages together */
 	DeviceTimes times;
 	int bucket;         /* rows of the compiled step that the last launch went through; where none is compiled, the most
 						   rows of a step of its phase */

@@ -9,7 +9,8 @@
  *
  * Only pages that steps of prompts wrote are kept. What decode steps write are other sums on a GPU, in last bits.
  *
- * Of recurrent states a slot has one version, which pages do not hold. A snapshot is a copy of it, and a prompt may
+ * Of recurrent states, and of keys in windows (artifacts/rolling.h), a slot has one version, which pages do not hold. A
+ * snapshot is a copy of it, and a prompt may
  * only begin at a node that has one. It is taken after a step that ends there, so prompts are cut there: before the
  * last cell that is not whole, or has what no later prompt has there, at every 32nd page or a multiple of that, and
  * where the prompt leaves others that began like it, as far as the index knows. These follow from the prompt and the
@@ -37,7 +38,7 @@ const char *session_against_prefixes(const AtlasPlan *plan)
 	if (g->prompt_grid >= g->max_context)
 		return "no prompt of the plan is cut, and a prefix ends where one may be";
 	if (!g->snapshots && snapshot_bytes(g))
-		return "the plan keeps no snapshots of its model's recurrent states: [cache] snapshots = 0";
+		return "the plan keeps no snapshots of recurrent states and windows: [cache] snapshots = 0";
 	return NULL;
 }
 
@@ -162,7 +163,7 @@ static AtlasStatus copy_start(AtlasSession *s, int slot)
 	if (status == ATLAS_OK && q->has_repetition)
 		status = ops->note_prompt(s->device, slot, q->tokens, q->n_chain * s->graph->page);
 	if (status == ATLAS_OK && q->snapshot > 0)
-		status = ops->keep_states(s->device, slot, q->snapshot - 1, true);
+		status = ops->keep_states(s->device, slot, q->n_chain * s->graph->page, q->snapshot - 1, true);
 	hold_snapshot(s, q, -1);
 	return status;
 }
@@ -221,7 +222,7 @@ static AtlasStatus keep_states(AtlasSession *s, int slot)
 		x->nodes[q->node].snapshot >= 0)
 		return ATLAS_OK;
 	const int snapshot = prefix_take_snapshot(x, q->node, q->read);
-	return snapshot < 0 ? ATLAS_OK : s->device->ops->keep_states(s->device, slot, snapshot, false);
+	return snapshot < 0 ? ATLAS_OK : s->device->ops->keep_states(s->device, slot, q->read, snapshot, false);
 }
 
 /* The page that becomes the node of the sequence's page i; -1: none is free for a copy. */

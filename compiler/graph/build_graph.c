@@ -3,6 +3,7 @@
  * models/decoder lists the tensors and ops of the model's layers through builder.h. At the end every tensor of the
  * checkpoint must have been used or be on the ignore list.
  */
+#include "artifacts/memory.h"
 #include "compiler/graph/made_weights.h"
 #include "compiler/graph/weights.h"
 #include "compiler/read/config_keys.h"
@@ -171,9 +172,7 @@ static void build(Compile *c)
 	set_stop_tokens(c);
 	g_speculate(c, 0);
 	build_decoder(c);
-	for (int i = 0; i < g->n_ops; i++)
-		if (g->ops[i].kind == OP_zero_slots)
-			g->snapshots = o->snapshots;
+	g->snapshots = snapshot_bytes(g) ? o->snapshots : 0;
 	check_quant_lists(c);
 	check_quant_rules(c);
 	check_kv_scales(c);

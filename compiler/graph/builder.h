@@ -13,8 +13,9 @@ void build_decoder(Compile *c);
 /* Graph tensors every decoder has: see artifacts/ops.h for their meaning. */
 typedef struct StepTensors {
 	int step, row_slot, row_token, row_pos, out_row, seg;
-	int page_table, slot_len, slot_token, sampling, limits, rules, masks, counts;
+	int page_table, rolling_table, slot_len, slot_token, sampling, limits, rules, masks, counts;
 	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
+	int rolling_pages; /* of a slot; 0, and rolling_table -1: all layers have pages of the pool */
 } StepTensors;
 
 /* Rows [first, first + n) of a module ("model.layers.0.mlp.up_proj") that has `of` rows. */
@@ -73,10 +74,12 @@ int g_later_state(Compile *c, const char *name, Dtype dtype, int64_t cols); /* [
 void g_op(Compile *c, OpKind kind, int layer, int phases, const Attrs *attrs, const int *operands);
 void g_linear(Compile *c, int layer, int phases, const Product *p, int x, int bias, int y); /* y = x w + bias */
 
-/* The cache of a layer (kv_cache.c), its tensors; -1 = absent. module: "model.layers.0.self_attn". Errors as of
- * g_weight. */
-typedef struct Cache { int kv, scale, block; } Cache;
-Cache g_cache(Compile *c, int layer, const char *module, const LayerSpec *spec);
+/* The cache of a layer (kv_cache.c), its tensors and its page table; -1 = absent. module: "model.layers.0.self_attn".
+ * Errors as of g_weight. */
+typedef struct Cache { int kv, scale, block, table; } Cache;
+Cache g_cache(Compile *c, const StepTensors *s, int layer, const char *module, const LayerSpec *spec);
+/* Before all caches: which layers have pages of slots (artifacts/rolling.h), and their page table. */
+void g_roll(Compile *c, StepTensors *s);
 
 /* By what drafts are scored: the model's head, or a copy of rows of it as [speculate] asks. They are those of ids 0 to
  * n - 1, or of the ids in a tensor. */

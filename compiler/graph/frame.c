@@ -46,6 +46,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	if (g->verify_rows)
 		s->row_next = host(c, ROLE_INPUT, DT_i32, "row_next", DIM_ROWS, 0);
 	s->page_table = state(c, "page_table", DT_i32, g->slots, g->max_pages);
+	g_roll(c, s);
 	s->slot_len = state(c, "slot_len", DT_i32, g->slots, 0);
 	s->slot_token = state(c, "slot_token", DT_i32, g->slots, 0);
 	s->sampling = state(c, "sampling", DT_f32, g->slots, 8);

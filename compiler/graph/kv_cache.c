@@ -1,4 +1,4 @@
-/* kv_cache.c - the cache of a layer: its tensors in the format that MODEL.toml gives the layer, and its scales.
+/* kv_cache.c - the cache of a layer: its tensors in the format that MODEL.toml gives the layer, its pages, its scales.
  *
  * ops.h says what a format is: kv_scale and kv_block. The scales of heads are found under the names that writers
  * have given them, M being the layer's attention ("model.layers.0.self_attn"):
@@ -19,6 +19,7 @@
  * largest code.
  */
 #include "artifacts/numbers.h"
+#include "artifacts/rolling.h"
 #include "compiler/graph/modules.h"
 #include "compiler/read/family.h"
 
@@ -123,15 +124,65 @@ static int add_scale(Compile *c, const char *module, int n_heads, bool is_rotate
 	return g_table(c, arena_printf(&c->arena, "atlas.%s.kv_scale", module), DT_f32, 2, n_heads, scales);
 }
 
-Cache g_cache(Compile *c, int layer, const char *module, const LayerSpec *spec)
+/* Pages ------------------------------------------------------------------------------------------------- */
+
+/* Does a layer of the model look back less far than its context? What drafts has pages of the pool all the same. */
+static bool has_window(const Compile *c, int layer, const LayerSpec *spec)
+{
+	return layer < c->graph.n_layers && spec->mixer == MIXER_ATTENTION && spec->window > 0 &&
+		spec->window < c->graph.max_context;
+}
+
+/* The longest window; *all: that of each layer with attention, and of the model alone. 0: there is none. */
+static int longest_window(const Compile *c, bool *all)
+{
+	int most = 0;
+	*all = !head_drafts(&c->graph);
+	for (int l = 0; l < c->graph.n_layers; l++) {
+		const LayerSpec *spec = &c->model.config.layers[l];
+		if (has_window(c, l, spec))
+			most = spec->window > most ? spec->window : most;
+		else
+			*all &= spec->mixer != MIXER_ATTENTION;
+	}
+	return most;
+}
+
+void g_roll(Compile *c, StepTensors *s)
+{
+	Graph *g = &c->graph;
+	const Options *o = &c->model.options;
+	const int rows = o->n_prefill ? o->prefill[o->n_prefill - 1] : 0;
+	bool all = false;
+	const int window = o->rolling ? longest_window(c, &all) : 0;
+	s->rolling_table = -1;
+	if (!window)
+		return;
+	const int pages = rolling_pages(window, rows > g->verify_rows ? rows : g->verify_rows, g->page);
+	const int64_t wanted = (int64_t)g->slots * pages + (int64_t)o->snapshots * rolling_kept(window, g->page);
+	if (pages >= g->max_pages || wanted >= g->pages)
+		return;
+	int32_t *table = ARENA_ARRAY(&c->scratch, int32_t, (size_t)g->slots * (size_t)g->max_pages);
+	for (int i = 0; i < g->slots * g->max_pages; i++)
+		table[i] = i / g->max_pages * pages + i % g->max_pages % pages;
+	s->rolling_pages = pages;
+	s->rolling_table = g_table(c, ROLLING_TABLE, DT_i32, g->slots, g->max_pages, table);
+	if (all) /* those of the pool are numbers without memory: there is one for each position */
+		g->pages = g->slots * g->max_pages;
+}
+
+Cache g_cache(Compile *c, const StepTensors *s, int layer, const char *module, const LayerSpec *spec)
 {
 	const int at = layer < c->graph.n_layers ? layer : c->graph.n_layers; /* the drafting head has one cache */
+	const bool rolls = s->rolling_pages && has_window(c, layer, spec);
+	const int table = rolls ? s->rolling_table : s->page_table;
 	const char *name = arena_printf(&c->arena, "kv.%d", at);
-	int64_t shape[5] = {c->graph.pages, 2, spec->n_kv_heads, c->graph.page, spec->head_dim};
+	int64_t shape[5] = {rolls ? c->graph.slots * s->rolling_pages : c->graph.pages, 2, spec->n_kv_heads, c->graph.page,
+		spec->head_dim};
 	for (int i = 0; at == c->graph.n_layers && i < c->graph.n_tensors; i++)
 		if (strcmp(c->graph.tensors[i].name, name) == 0)
-			return (Cache){i, -1, -1};
-	Cache cache = {g_tensor(c, ROLE_STATE, spec->kv, name, 5, shape), -1, -1};
+			return (Cache){i, -1, -1, table};
+	Cache cache = {g_tensor(c, ROLE_STATE, spec->kv, name, 5, shape), -1, -1, table};
 	if (spec->kv == DT_bf16)
 		return cache;
 	cache.scale = add_scale(c, module, spec->n_kv_heads, spec->rotate);

@@ -41,6 +41,10 @@ static Phase trial_phase(Compile *c, const TargetWork *work, const Trial *t, int
 	}
 	p.launches[0] = launch_of(c, work->target, t->op, &t->pick, bufs);
 	p.launches[0].layer = t->layer;
+	for (int i = 0; i < p.launches[0].n_args; i++) { /* as in a step: schedule.c */
+		Arg *a = &p.launches[0].args[i];
+		a->early = a->early && p.bufs[a->buf].arena != ARENA_WEIGHTS;
+	}
 	return p;
 }
 

@@ -132,8 +132,9 @@ static void settle_early(Graphing *g, int i)
 	for (int k = 0; k < l->n_args; k++)
 		if (l->args[k].early && is_written_before(g, i, &l->args[k]))
 			l->overlaps = 0;
-	for (int k = 0; k < l->n_args && !l->overlaps; k++)
-		l->args[k].early = 0;
+	for (int k = 0; k < l->n_args; k++) /* weights never wait */
+		if (!l->overlaps || (l->args[k].early && g->phase->bufs[l->args[k].buf].arena == ARENA_WEIGHTS))
+			l->args[k].early = 0;
 }
 
 /* A kernel of a step that reads state early has the step before done when the first of its launches starts. */

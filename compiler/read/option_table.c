@@ -28,9 +28,13 @@ const OptionRow option_table[N_OPTIONS] = {
 	[KV_PAGE] = {"kv.page", T_INT, 8, 1024, false, "tokens of one KV page, a power of two"},
 	[KV_POOL_TOKENS] = {"kv.pool_tokens", T_INT, 0, 1 << 30, false,
 		"KV cache tokens shared by all sequences; 0 = slots * max_context"},
+	[KV_ROLLING] = {"kv.rolling", T_BOOL, 0, 0, false, "true: layers with a window keep the keys and values that it "
+		"holds, and those of one step, in pages of each slot that are written in turn; where that takes fewer pages, "
+		"cache.snapshots counted, than all layers would have of the pool. false: they keep the whole context"},
 	[CACHE_SNAPSHOTS] = {"cache.snapshots", T_INT, 0, 4096, false,
-		"recurrent states (of Gated DeltaNet) kept after parts of prompts, from which prompts that begin alike go on; "
-		"each takes the memory that a slot's states take, on the device. 0 = none: no prefix cache then"},
+		"recurrent states (of Gated DeltaNet) and windows (of kv.rolling) kept after parts of prompts, from which "
+		"prompts that begin alike go on; each takes the memory that a slot's states and windows take, on the device. "
+		"0 = none: no prefix cache then"},
 	[PREFILL_ROWS] = {"phases.prefill", T_BUCKETS, 1, 65536, false,
 		"rows that prefill is compiled for, ascending; the family's list is cut to the tokens of all slots"},
 	[PROMPT_GRID] = {"phases.grid", T_INT, 1, 65536, false,

@@ -139,6 +139,8 @@ static void read_pages(Reading *r)
 	Options *o = r->o;
 	if (option_int(r, KV_PAGE, &o->page) && (o->page & (o->page - 1)))
 		fail_at(r->d, A0303, chosen(r, KV_PAGE)->at, "kv.page = %d: expected a power of two", o->page);
+	want_bool(r->d, A0303, option_table[KV_ROLLING].key, chosen(r, KV_ROLLING), &o->rolling);
+	o->rolling = o->rolling && !r->c->cmd.text; /* calibrate looks at all keys of a text */
 	option_int(r, CACHE_SNAPSHOTS, &o->snapshots);
 	o->at_snapshots = chosen(r, CACHE_SNAPSHOTS)->at;
 	if (option_int(r, KV_POOL_TOKENS, &o->pool_tokens) && o->pool_tokens && o->pool_tokens < o->max_context)
@@ -851,6 +853,8 @@ static void resolve_options(Reading *r)
 	resolve(r, option_table[KV_DTYPE].key, chosen(r, KV_DTYPE)->string);
 	if (r->user[KV_ROTATE])
 		resolve(r, option_table[KV_ROTATE].key, r->user[KV_ROTATE]->boolean ? "true" : "false");
+	if (r->user[KV_ROLLING])
+		resolve(r, option_table[KV_ROLLING].key, r->user[KV_ROLLING]->boolean ? "true" : "false");
 	if (o->kv_scales)
 		resolve(r, option_table[KV_SCALES].key, base_name(chosen(r, KV_SCALES)->string));
 	if (r->user[FP4])

@@ -110,11 +110,11 @@ static void leave_out(Compile *c, const Decoder *d, int l)
 
 static Cache write_keys(Compile *c, const StepTensors *s, const Decoder *d, int l, int k, int v)
 {
-	Cache kv = g_cache(c, l, d_part(c, d, l, NAME_ATTENTION), &d->spec);
+	Cache kv = g_cache(c, s, l, d_part(c, d, l, NAME_ATTENTION), &d->spec);
 	if (l < c->graph.n_layers)
 		d->caches[l] = kv;
 	g_op(c, OP_kv_write, l, BOTH, &d->attrs,
-		(int[]){s->step, k, v, s->row_slot, s->row_pos, s->page_table, kv.kv, kv.scale, kv.block});
+		(int[]){s->step, k, v, s->row_slot, s->row_pos, kv.table, kv.kv, kv.scale, kv.block});
 	return kv;
 }
 
@@ -165,7 +165,7 @@ int d_attention(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 		leave_out(c, d, l);
 	const Cache kv = p->kv_back ? d->caches[l - p->kv_back] : write_keys(c, s, d, l, qkv[K], qkv[V]);
 	g_op(c, OP_attention, l, BOTH, &d->attrs,
-		(int[]){s->step, qkv[Q], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, s->page_table, sinks, o});
+		(int[]){s->step, qkv[Q], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos, s->seg, kv.table, sinks, o});
 	if (p->has_gate) {
 		int gated = d_act(c, l, "attn.gated", DT_bf16, nq);
 		g_op(c, OP_sigmoid_gate, l, BOTH, NULL, (int[]){o, gate, gated});

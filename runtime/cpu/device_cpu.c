@@ -11,6 +11,7 @@
  */
 #include "artifacts/memory.h"
 #include "artifacts/ranks.h"
+#include "artifacts/rolling.h"
 #include "artifacts/seconds.h"
 #include "runtime/cpu/cpu_weights.h"
 #include "runtime/cpu/pool.h"
@@ -36,13 +37,15 @@ typedef struct CpuDevice {
 	const Graph *graph;
 	const Ranks *ranks;
 	int rank, n_all; struct CpuDevice *all[PLAN_MAX_RANKS]; /* of rank 0: those of all ranks, itself the first */
+	int most_rows; /* of any step, and outs */
 	RefOperand *tensors; /* [graph.n_tensors], with shapes of the largest step */
 	Pool *pool; /* this, made and weights are rank 0's */
 	char *memory; /* all tensors but weights */
 	const PlanFiles *files; /* that they are mapped from; NULL = memory */
 	const uint8_t **weights; /* [graph.n_weights] where the bytes of each are */
 	uint8_t *made; /* weights that were made, NULL = none were */
-	char *paged; /* [graph->n_tensors] 1: it has pages */
+	char *paged; /* [graph->n_tensors] 1: it has pages of the pool */
+	Rolling rolling;
 	RefOperand *page_table, *counts, *masks, *slot_token;
 	float *snapshots; /* [graph->snapshots, snapshot_floats] */
 	size_t snapshot_floats;
@@ -348,6 +351,13 @@ static AtlasStatus cpu_note_prompt(Device *base, int slot, const int32_t *tokens
 	return ATLAS_OK;
 }
 
+/* Of a snapshot, those of one of the caches that roll. */
+static size_t window_floats(const CpuDevice *d, int tensor)
+{
+	const int pages = rolling_kept(d->rolling.window, d->rolling.page);
+	return (size_t)pages * bytes_of_page(&d->tensors[tensor]) / sizeof(float);
+}
+
 /* What op i clears when a slot is acquired; NULL: it is another op. */
 static const RefOperand *state_of(const CpuDevice *d, int i)
 {
@@ -355,31 +365,55 @@ static const RefOperand *state_of(const CpuDevice *d, int i)
 	return tensor < 0 ? NULL : &d->tensors[tensor];
 }
 
-static void keep_states(const CpuDevice *d, int slot, int snapshot, bool is_back)
+static void copy_floats(float *mine, float *kept, size_t n, bool is_back)
+{
+	memcpy(is_back ? mine : kept, is_back ? kept : mine, n * sizeof *mine);
+}
+
+/* The pages of the slot in one of the caches that roll. */
+static void keep_window(const CpuDevice *d, int tensor, int slot, int position, float *kept, bool is_back)
+{
+	const RollingSpan span = rolling_span(&d->rolling, position);
+	const size_t n = bytes_of_page(&d->tensors[tensor]) / sizeof *kept;
+	float *mine = (float *)d->tensors[tensor].data + (size_t)slot * (size_t)d->rolling.pages * n;
+	copy_floats(mine + (size_t)span.at * n, kept, (size_t)span.whole * n, is_back);
+	copy_floats(mine, kept + (size_t)span.whole * n, (size_t)(span.n - span.whole) * n, is_back);
+}
+
+static void keep_states(const CpuDevice *d, int slot, int position, int snapshot, bool is_back)
 {
 	float *kept = d->snapshots + (size_t)snapshot * d->snapshot_floats;
+	int caches[2];
 	for (int i = 0; i < d->graph->n_ops; i++) {
 		const RefOperand *state = state_of(d, i);
 		const size_t n = state ? (size_t)state->shape[1] : 0;
-		float *mine = state ? (float *)state->data + (size_t)slot * n : kept;
-		memcpy(is_back ? mine : kept, is_back ? kept : mine, n * sizeof *mine);
+		if (state)
+			copy_floats((float *)state->data + (size_t)slot * n, kept, n, is_back);
 		kept += n;
+		for (int k = rolling_caches(d->graph, i, caches); k-- > 0;) {
+			keep_window(d, caches[k], slot, position, kept, is_back);
+			kept += window_floats(d, caches[k]);
+		}
 	}
 }
 
-static AtlasStatus cpu_keep_states(Device *base, int slot, int snapshot, bool is_back)
+static AtlasStatus cpu_keep_states(Device *base, int slot, int position, int snapshot, bool is_back)
 {
 	const CpuDevice *d = (CpuDevice *)base;
 	for (int r = 0; r < d->n_all; r++)
-		keep_states(d->all[r], slot, snapshot, is_back);
+		keep_states(d->all[r], slot, position, snapshot, is_back);
 	return ATLAS_OK;
 }
 
-/* Room for the snapshots of the states. */
+/* Room for the snapshots of the states and windows. */
 static bool take_snapshots(CpuDevice *d)
 {
-	for (int i = 0; i < d->graph->n_ops; i++)
+	int caches[2];
+	for (int i = 0; i < d->graph->n_ops; i++) {
 		d->snapshot_floats += state_of(d, i) ? (size_t)state_of(d, i)->shape[1] : 0;
+		for (int k = rolling_caches(d->graph, i, caches); k-- > 0;)
+			d->snapshot_floats += window_floats(d, caches[k]);
+	}
 	d->snapshots = calloc((size_t)d->graph->snapshots * d->snapshot_floats + 1, sizeof *d->snapshots);
 	return d->snapshots;
 }
@@ -411,8 +445,7 @@ static void cpu_close(Device *base)
 /* Shapes of all tensors in the largest step, and the bytes of those that are not weights. */
 static bool size_tensors(CpuDevice *d, size_t *total)
 {
-	const StepLimits *max = &d->base.limits;
-	const int64_t rows = max->prefill_rows, outs = max->prefill_outs; /* no step has more */
+	const int64_t rows = d->most_rows, outs = d->most_rows;
 
 	*total = 0;
 	for (int i = 0; i < d->graph->n_tensors; i++) {
@@ -588,7 +621,8 @@ static const char *bind_io(CpuDevice *d)
 	return NULL;
 }
 
-/* Which tensors have pages: those that are operands whose shape begins with PAGES. */
+/* Which tensors have pages of the pool: those that are operands whose shape begins with PAGES, of ops that look pages
+ * up in its table. */
 static bool find_pages(CpuDevice *d)
 {
 	const Graph *g = d->graph;
@@ -596,7 +630,7 @@ static bool find_pages(CpuDevice *d)
 	if (!d->paged)
 		return false;
 	for (int i = 0; i < g->n_ops; i++)
-		for (int k = 0; k < op_table[g->ops[i].kind].n_operands; k++)
+		for (int k = 0; k < op_table[g->ops[i].kind].n_operands && !op_is_rolling(g, i); k++)
 			if (g->ops[i].operands[k] >= 0 && strncmp(operand_shape(g->ops[i].kind, k), "PAGES,", 6) == 0)
 				d->paged[g->ops[i].operands[k]] = 1;
 	for (int t = 0; t < g->n_tensors; t++) {
@@ -616,9 +650,8 @@ static bool find_pages(CpuDevice *d)
 
 static bool take_scratch(CpuDevice *d)
 {
-	const StepLimits *max = &d->base.limits;
 	for (int i = 0; i < d->graph->n_ops; i++) {
-		RefCall c = call_of(d, &d->graph->ops[i], max->prefill_rows, max->prefill_outs);
+		RefCall c = call_of(d, &d->graph->ops[i], d->most_rows, d->most_rows);
 		size_t bytes = ref_scratch_bytes(&c);
 		if (bytes > d->scratch_bytes)
 			d->scratch_bytes = bytes;
@@ -645,7 +678,7 @@ static AtlasStatus fill_rank(CpuDevice *d, AtlasError *error)
 	if (missing)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s", missing);
 	if (!take_snapshots(d))
-		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots of states", g->snapshots);
+		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
 	if (!d->page_table || !d->counts || !d->masks || !d->slot_token)
@@ -665,7 +698,8 @@ static AtlasStatus open_others(CpuDevice *d, AtlasError *error)
 		if (!other)
 			return error_set(error, ATLAS_NO_MEMORY, "no memory for rank %d", r);
 		*other = (CpuDevice){.base.limits = d->base.limits, .graph = d->graph, .ranks = d->ranks, .rank = r,
-			.pool = d->pool, .files = d->files, .weights = d->weights};
+			.most_rows = d->most_rows, .rolling = d->rolling, .pool = d->pool, .files = d->files,
+			.weights = d->weights};
 		d->all[d->n_all++] = other;
 		status = fill_rank(other, error);
 		d->base.bytes += other->base.bytes;
@@ -709,6 +743,10 @@ AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *er
 	int rows = PREFILL_ROWS > most ? PREFILL_ROWS : most;
 	const int grid = d->graph->prompt_grid < d->graph->max_context ? d->graph->prompt_grid : d->graph->max_context;
 	rows = (rows > grid ? rows : grid) + slots; /* a cell, and the answers of the other slots */
+	d->rolling = rolling_of(d->graph);
+	d->most_rows = rows;
+	if (d->rolling.pages && rolling_rows(&d->rolling) < rows)
+		rows = rolling_rows(&d->rolling); /* of one slot, at most */
 	d->base = (Device){.ops = &ops,
 		.target = "",
 		.name = "reference device, float32",

@@ -304,7 +304,7 @@ def test_weights_by_reference(atlas, small_plan_of, tmp_path):
     assert changed.returncode == 6 and changed.stderr.startswith("atlas run: error[INTEGRITY]: ")
 
 
-OLD = pathlib.Path(__file__).with_name("old-plans") / "format-14.bin"
+OLD = pathlib.Path(__file__).with_name("old-plans") / "format-15.bin"
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ OLD = pathlib.Path(__file__).with_name("old-plans") / "format-14.bin"
     ids=lambda w: " ".join(map(str, w[:1] + w[2:3])),
 )
 def test_a_plan_of_an_older_format(atlas, tmp_path, words):
-    """The committed file is a plan of format 14, made from tests/fixtures/llama by the atlasc of its time with `--target
+    """The committed file is a plan of format 15, made from tests/fixtures/llama by the atlasc of its time with `--target
     none --weights ref`. It is refused by every verb, with the command that makes it anew."""
     before = OLD.read_bytes()
     subprocess.run(
@@ -337,7 +337,7 @@ def test_a_plan_of_an_older_format(atlas, tmp_path, words):
     assert run.returncode == 8, run.stderr
     assert run.stdout == ""
     assert (
-        f"{OLD}: plan format version 14: this program reads version 15; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
+        f"{OLD}: plan format version 15: this program reads version 16; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
         in run.stderr
     )
     assert OLD.read_bytes() == before

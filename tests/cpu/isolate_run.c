@@ -1,6 +1,7 @@
 /* isolate_run.c - does a sequence's text depend on those beside it? For tests/cpu/test_isolate.py and tests/gpu/run.sh.
  *
  *   isolate_run PLAN cpu|cuda off|mtp|ngram ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages] [prefix]
+ *               [rows=ROWS] [made=TOKENS]
  *
  * For each seed from FIRST to LAST so many prompts are made: shorter than a cell of the plan's grid, at its edges,
  * longer than a step and several steps long, one in six the same as the one before. Each is answered alone. Then, in
@@ -10,6 +11,8 @@
  * bits of the logits that its answer began with.
  *
  * Where kernels of several buckets are other sums, texts may differ: `count` says how many do, and that is no failure.
+ * rows: prompts are as long as if a step had that many rows, so that plans with other steps have the same prompts.
+ * made: answers have up to that many tokens, in place of 48.
  * gap: in the rounds prompts and answers take turns, by AtlasSessionOptions.max_gap. mixed: or are in one step.
  * tokens_differed: of the texts that differ, those with another token. pages: sequences take pages as
  * needed and none besides, so that in a pool of few contexts many are set aside. prefix: in the rounds the start of
@@ -23,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MADE = 48, MAX_EVENTS = 256 * PLAN_MAX_VERIFY, MAX_SLOTS = 256, MOST_TOLD = 5 };
+enum { MAX_MADE = 512, USUAL_MADE = 48, MAX_EVENTS = 256 * PLAN_MAX_VERIFY, MAX_SLOTS = 256, MOST_TOLD = 5 };
 
 typedef struct Answer { int32_t token[MAX_MADE]; uint32_t logprob[MAX_MADE]; int n; AtlasFinish finish; } Answer;
 
@@ -43,7 +46,7 @@ typedef struct Run {
 	int running, longest, rows; /* longest prompt; rows of a prefill step */
 	uint64_t random, seed;
 	float *logits, *scores;     /* [vocab] behind a prompt alone, in a step of it and by atlas_score */
-	int max_gap;
+	int max_gap, most_made; /* tokens of an answer */
 	bool as_needed, mixes, has_prefix;
 	long compared, cancelled, mixed, tokens, steps, scored, told;
 	uint64_t alone; /* FNV-1a of the answers alone */
@@ -78,7 +81,7 @@ static int some_length(Run *r)
 /* Half of them greedy; of the others some with cuts and penalties. */
 static void make_text(Run *r, Text *t, const Text *before)
 {
-	*t = (Text){.n_prompt = some_length(r), .max_new = 1 + below(r, MAX_MADE)};
+	*t = (Text){.n_prompt = some_length(r), .max_new = 1 + below(r, r->most_made)};
 	t->sampling = (AtlasSampling){.struct_size = sizeof t->sampling, .top_p = 1, .repetition_penalty = 1,
 		.seed = (uint64_t)below(r, 1 << 20)};
 	t->is_plain = below(r, 2) == 0;
@@ -296,7 +299,7 @@ int main(int argc, char **argv)
 {
 	AtlasError error = {0};
 	AtlasPlan *plan;
-	Run r = {.info = {.struct_size = sizeof r.info}, .alone = 0xcbf29ce484222325u};
+	Run r = {.info = {.struct_size = sizeof r.info}, .alone = 0xcbf29ce484222325u, .most_made = USUAL_MADE};
 	unsigned long long first, last;
 	bool counts = false, is_right = argc >= 7 && sscanf(argv[6], "%llu-%llu", &first, &last) == 2;
 	for (int i = 7; i < argc && is_right; i++) {
@@ -307,11 +310,13 @@ int main(int argc, char **argv)
 		const bool is_prefix = strcmp(argv[i], "prefix") == 0;
 		r.mixes |= is_mixed;
 		r.has_prefix |= is_prefix;
-		is_right = is_count || is_pages || is_mixed || is_prefix || sscanf(argv[i], "gap=%d", &r.max_gap) == 1;
+		is_right = is_count || is_pages || is_mixed || is_prefix || sscanf(argv[i], "gap=%d", &r.max_gap) == 1 ||
+			sscanf(argv[i], "rows=%d", &r.rows) == 1 ||
+			(sscanf(argv[i], "made=%d", &r.most_made) == 1 && r.most_made > 0 && r.most_made <= MAX_MADE);
 	}
 	need(is_right,
 		"usage: isolate_run PLAN cpu|cuda off|mtp|ngram ROUNDS PROMPTS FIRST-LAST [count] [gap=ROWS] [mixed] [pages] "
-		"[prefix]");
+		"[prefix] [rows=ROWS] [made=TOKENS]");
 	need(atlas_plan_open(argv[1], NULL, &plan, &error) == ATLAS_OK, error.text);
 	atlas_plan_info(plan, &r.info);
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device = argv[2],
@@ -325,10 +330,10 @@ int main(int argc, char **argv)
 	if (r.as_needed)
 		session_grow_by(r.session, 0);
 	r.n = atoi(argv[5]);
-	r.rows = end.prefill_rows;
+	r.rows = r.rows > 0 ? r.rows : end.prefill_rows;
 	r.longest = 3 * r.rows + r.info.prompt_grid;
-	if (r.longest > r.info.max_context - MAX_MADE)
-		r.longest = r.info.max_context - MAX_MADE;
+	if (r.longest > r.info.max_context - r.most_made)
+		r.longest = r.info.max_context - r.most_made;
 	need(r.longest > r.info.prompt_grid && r.info.slots <= MAX_SLOTS, "a plan too small or large");
 	r.texts = calloc((size_t)r.n, sizeof *r.texts);
 	r.logits = malloc(2 * sizeof *r.logits * (size_t)r.info.vocab);

@@ -79,7 +79,7 @@ def test_without_snapshots_there_is_no_cache(build_dir, atlas, small_plan_of):
     plan = small_plan_of("qwen3_5", "--target", "none", **PLAN | {"grid": 64}, snapshots=0)
     words = [build_dir / "tests" / "isolate_run", plan, "cpu", "off", "1", "2", "1-1", "prefix"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    why = "prefix_cache = on: the plan keeps no snapshots of its model's recurrent states: [cache] snapshots = 0"
+    why = "prefix_cache = on: the plan keeps no snapshots of recurrent states and windows: [cache] snapshots = 0"
     assert done.returncode == 2 and why in done.stderr, done.stderr
     served = atlas("serve", plan, "--device", "cpu", "--port", "0", "--prefix-cache", "on")
     assert served.returncode == 4 and why in served.stderr, served.stderr

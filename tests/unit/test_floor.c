@@ -184,12 +184,12 @@ static int post_norm_layer(Compile *c, const StepTensors *s, int l, int x, const
 		g_op(c, OP_rope, l, 0, &attrs, (int[]){n[i], turns, s->row_pos, turned});
 		n[i] = turned;
 	}
-	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
+	const Cache kv = g_cache(c, s, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
 	const int o = g_activation(c, arena_printf(&c->arena, "l%d.attn", l), 256);
-	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
+	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, n[1], y[2], s->row_slot, s->row_pos, kv.table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, n[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, s->page_table, -1, o});
+		s->seg, kv.table, -1, o});
 	static const char *const halves[] = {"mid", "out"};
 	for (int half = 0; half < 2; half++) {
 		const int h = g_activation(c, arena_printf(&c->arena, "l%d.h", l), 96), of = half ? 6 : 3;
@@ -280,12 +280,12 @@ static int attention_layer(Compile *c, const StepTensors *s, int l, int x, const
 		turned[k] = g_activation(c, arena_printf(&c->arena, "l%d.%s.rope", l, names[k]), widths[k]);
 		g_op(c, OP_rope, l, 0, &attrs, (int[]){from, turns, s->row_pos, turned[k]});
 	}
-	const Cache kv = g_cache(c, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
+	const Cache kv = g_cache(c, s, l, arena_printf(&c->arena, "model.layers.%d.self_attn", l), &spec);
 	const int o = g_activation(c, arena_printf(&c->arena, "l%d.attn", l), 256);
-	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, turned[1], y[2], s->row_slot, s->row_pos, s->page_table, kv.kv,
+	g_op(c, OP_kv_write, l, 0, &attrs, (int[]){s->step, turned[1], y[2], s->row_slot, s->row_pos, kv.table, kv.kv,
 		kv.scale, kv.block});
 	g_op(c, OP_attention, l, 0, &attrs, (int[]){s->step, turned[0], kv.kv, kv.scale, kv.block, s->row_slot, s->row_pos,
-		s->seg, s->page_table, -1, o});
+		s->seg, kv.table, -1, o});
 	g_linear(c, l, 0, &w[3], o, -1, y[3]);
 	const int sum = g_activation(c, arena_printf(&c->arena, "l%d.out", l), 64);
 	g_op(c, OP_add, l, 0, NULL, (int[]){form->is_shuffled ? twice : x, y[3], sum});

@@ -238,11 +238,11 @@ static AtlasStatus note_prompt(Device *base, int slot, const int32_t *tokens, in
 	return ATLAS_OK;
 }
 
-static AtlasStatus keep_states(Device *base, int slot, int snapshot, bool is_back)
+static AtlasStatus keep_states(Device *base, int slot, int position, int snapshot, bool is_back)
 {
 	PrefixDevice *d = (PrefixDevice *)base;
 	assert_in_range(snapshot, 0, d->graph->snapshots - 1);
-	assert_true(d->has_states && !d->slot[slot].is_running);
+	assert_true(d->has_states && !d->slot[slot].is_running && position > 0 && position % d->graph->page == 0);
 	if (is_back)
 		d->states[slot] = d->snapshots[snapshot];
 	else

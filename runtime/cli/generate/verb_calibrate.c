@@ -8,6 +8,7 @@
  * a file. The same text, model and window give the same bytes.
  */
 #include "artifacts/json_put.h"
+#include "artifacts/rolling.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/plan_handle.h"
@@ -68,6 +69,9 @@ static int find_layers(const Args *args, const Graph *g, Calibration *c)
 		if (kv->dtype != DT_bf16)
 			return cli_say(args, EXIT_BAD_INPUT, "%s is %s: scales are measured on a plan with a bf16 KV cache",
 				kv->name, dtype_name(kv->dtype));
+		if (op_is_rolling(g, i))
+			return cli_say(args, EXIT_BAD_INPUT, "%s holds a window alone: scales are measured on a plan with "
+				"kv.rolling = false, as atlasc calibrate makes it", kv->name);
 		find_module(g, op->layer, l->module, sizeof l->module);
 		l->kv = kv;
 		l->largest = calloc((size_t)(N_SIDES * kv->shape[2]), sizeof *l->largest);

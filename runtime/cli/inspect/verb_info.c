@@ -2,6 +2,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/order.h"
+#include "artifacts/rolling.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/inspect/sbom.h"
 #include "runtime/cuda.h"
@@ -204,6 +205,9 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("mixed steps  atlas serve%s may read prompts and answers in one; last bits of answers then follow "
 			"load\n", info->verify_rows ? ", with --speculate off alone," : "");
 	printf("kv           %d pages of %d tokens; by layer: %s\n", info->pages, info->page, option_of(plan, "kv.layers"));
+	const Rolling rolling = rolling_of(&plan->artifact.graph);
+	if (rolling.pages)
+		printf("windows      of up to %d tokens, in %d pages of each slot\n", rolling.window, rolling.pages);
 	if (info->verify_rows)
 		print_drafts(&plan->artifact.graph);
 	printf("stop tokens ");

@@ -95,15 +95,24 @@ static int segment_word(const Graph *g, const Phase *p, int turn, int i)
 	return words[i % 4];
 }
 
+/* Pages of the trial's cache: those of the pool, or of all slots. */
+static int pages_of(const Graph *g, const Phase *p)
+{
+	for (int i = 0; i < p->n_bufs; i++)
+		if (strcmp(p->bufs[i].name, "kv") == 0)
+			return (int)p->bufs[i].shape[0];
+	return g->pages;
+}
+
 /* Every page once before one comes again, in an order that is not that of memory. */
 static int page(const Graph *g, const Phase *p, int turn, int i)
 {
 	(void)turn;
-	int stride = g->pages / 2 + 1;
-	(void)p;
-	while (gcd(stride, g->pages) != 1)
+	const int pages = pages_of(g, p);
+	int stride = pages / 2 + 1;
+	while (gcd(stride, pages) != 1)
 		stride++;
-	return (int)((int64_t)(i % g->pages) * stride % g->pages);
+	return (int)((int64_t)(i % pages) * stride % pages);
 }
 
 /* Pages of one slot that a step looks at. */
@@ -214,7 +223,7 @@ void tune_rule(const Graph *g, const Phase *p, const Buf *b, int turn, void *hos
 	float *settings = host;
 	int32_t *whole = host;
 	int n = (int)(b->bytes / 4);
-	int from = strcmp(b->name, "page_table") == 0 ? (int)((int64_t)turn * pages_in_use(g, p) % g->pages) : 0;
+	int from = strcmp(b->name, "page_table") == 0 ? (int)((int64_t)turn * pages_in_use(g, p) % pages_of(g, p)) : 0;
 	memset(host, 0, (size_t)b->bytes);
 	for (int i = 0; i < n && b->dtype != DT_i32; i++)
 		settings[i] = settings_of[turn % 2][i % 8];
