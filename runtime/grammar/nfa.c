@@ -57,7 +57,7 @@ uint32_t nfa_either(Nfa *a, uint32_t one, uint32_t other)
 	return one == NFA_NOTHING ? other : nfa_add(a, (NfaNode){.kind = NFA_SPLIT, .next = one, .other = other});
 }
 
-uint32_t nfa_text(Nfa *a, const void *text, size_t n, uint32_t next)
+static uint32_t nfa_text(Nfa *a, const void *text, size_t n, uint32_t next)
 {
 	for (size_t i = n; i-- > 0;)
 		next = nfa_range(a, ((const uint8_t *)text)[i], ((const uint8_t *)text)[i], next);

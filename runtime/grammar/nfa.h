@@ -35,7 +35,6 @@ uint32_t nfa_add(Nfa *a, NfaNode node);
 uint32_t nfa_set(Nfa *a, const Range *ranges, uint32_t n, uint32_t next);
 uint32_t nfa_range(Nfa *a, uint32_t lo, uint32_t hi, uint32_t next);
 uint32_t nfa_either(Nfa *a, uint32_t one, uint32_t other); /* one may be NFA_NOTHING */
-uint32_t nfa_text(Nfa *a, const void *text, size_t n, uint32_t next); /* its bytes as characters */
 
 /* The deterministic automaton that begins at `start`, where nothing was read before. Characters are bytes. */
 bool nfa_lexeme(const Nfa *a, uint32_t start, Lexeme *l);

@@ -95,10 +95,9 @@ char *schema_scalar_text(json_t *value); /* as it is written; free() */
 
 /* schema_string.c, schema_number.c: languages of the type's values; an empty lexeme: none. False after a failure. */
 bool schema_is_plain_string(json_t *schema); /* with counts alone */
-bool schema_string(Schemas *b, json_t *schema, Lexeme *l); /* after the first quote */
 /* All but `not` and its counts, which *lo and *hi become. */
 bool schema_uncounted(Schemas *b, json_t *schema, Lexeme *l, uint32_t *lo, uint32_t *hi);
-uint32_t schema_string_node(Schemas *b, json_t *schema);   /* the same as a node */
+uint32_t schema_string_node(Schemas *b, json_t *schema); /* strings, as a node */
 bool schema_number(Schemas *b, json_t *schema, bool is_integer, Lexeme *l);
 bool schema_pattern(Schemas *b, const char *key, const char *pattern, Search search, Lexeme *l);
 /* The bytes of a string between the quotes and the closing one; free(). */

@@ -190,7 +190,7 @@ static bool count(Schemas *b, Lexeme *l, uint32_t lo, uint32_t hi)
 	return ok;
 }
 
-bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
+static bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 {
 	uint32_t lo, hi;
 	return schema_uncounted(b, schema, l, &lo, &hi) && count(b, l, lo, hi) &&

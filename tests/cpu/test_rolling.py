@@ -199,8 +199,10 @@ def test_gemma3_27b(atlasc, tmp_path, context):
     (tmp_path / "m" / "config.json").write_text(json.dumps(GEMMA))
     for rolling in "true", "false":
         toml = tmp_path / f"{rolling}.toml"
-        toml.write_text(f"[runtime]\nslots = 2\nmax_context = {context}\n[kv]\nrolling = {rolling}\n[cache]\nsnapshots = 4\n"
-            "[phases]\nprefill = [2048]\ndecode = [2]\n")
+        toml.write_text(
+            f"[runtime]\nslots = 2\nmax_context = {context}\n[kv]\nrolling = {rolling}\n[cache]\nsnapshots = 4\n"
+            "[phases]\nprefill = [2048]\ndecode = [2]\n"
+        )
         done = atlasc(tmp_path / "m", "--model", toml, "--random-weights", "--target", "sm_90a", "--estimate", "--json")
         assert done.returncode == 0, done.stderr
         [target] = json.loads(done.stdout)["targets"]
@@ -221,7 +223,9 @@ def test_calibration_sees_the_whole_text(atlasc, tmp_path):
     for rolling in "true", "false":
         toml, out = tmp_path / "m.toml", tmp_path / f"{rolling}.safetensors"
         toml.write_text(toml_of(rolling))
-        done = atlasc("calibrate", REPO / "tests/fixtures/mistral-window", "--model", toml, "--text", text, "-o", out, "-q")
+        done = atlasc(
+            "calibrate", REPO / "tests/fixtures/mistral-window", "--model", toml, "--text", text, "-o", out, "-q"
+        )
         assert done.returncode == 0, done.stderr
         scales.append(out.read_bytes())
     assert scales[0] == scales[1]
