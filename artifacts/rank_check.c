@@ -168,6 +168,13 @@ static const char *const expert_weights[] = {"gate_up", "gate_up_scale", "gate_u
 	"down_row_scale"};
 enum { N_EXPERT_WEIGHTS = sizeof expert_weights / sizeof expert_weights[0] };
 
+/* Experts with biases have these in place of scales of rows. */
+static const char *expert_weight(const Walk *w, int i)
+{
+	const char *name = expert_weights[i];
+	return op_operand(w->op->kind, name) >= 0 ? name : i < 3 ? "gate_up_bias" : "down_bias";
+}
+
 /* Whole experts, as many on each rank: of the others' pairs each adds nothing. */
 static void rule_whole_experts(Walk *w)
 {
@@ -175,7 +182,7 @@ static void rule_whole_experts(Walk *w)
 	Layout all = {.form = CUT, .n_runs = 1, .runs = {{own.runs[0].n * w->r->n, w->r->n}}};
 	bool good = is_whole(w, "x") && is_whole(w, "share");
 	for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
-		good = good && is_cut_as(w, expert_weights[i], 0, &all);
+		good = good && is_cut_as(w, expert_weight(w, i), 0, &all);
 	if (good)
 		put(w, "y", part);
 }
@@ -192,13 +199,15 @@ static void rule_experts(Walk *w)
 	}
 	bool good = is_whole(w, "x") && is_whole(w, "expert") && is_whole(w, "share");
 	for (int i = 0; i < N_EXPERT_WEIGHTS && up.form != CUT; i++)
-		good = good && is_whole(w, expert_weights[i]);
+		good = good && is_whole(w, expert_weight(w, i));
 	if (up.form != CUT) {
 		if (good)
 			put(w, "y", whole);
 		return;
 	}
-	if (up.axis != 1 || up.n_runs != 2 || up.runs[0].n != up.runs[1].n || !is_on_each(w, &up))
+	if (w->op->kind == OP_experts_clamped)
+		is_odd(w, "down_bias", "would be added once a rank");
+	else if (up.axis != 1 || up.n_runs != 2 || up.runs[0].n != up.runs[1].n || !is_on_each(w, &up))
 		is_odd(w, "gate_up", "is not cut into equal rows of gate and of up");
 	else if (good && are_scales(w, "gate_up_scale", 1, &up, a->block_n) && is_cut_as(w, "gate_up_row_scale", 1, &up) &&
 		is_cut_as(w, "down", 2, &down) && are_scales(w, "down_scale", 2, &down, a->block_k) &&
@@ -310,12 +319,14 @@ static void rule_attention(Walk *w)
 	const Layout q = get(w, "q"), kv = get(w, "kv");
 	Layout heads;
 	if (q.form != CUT) {
-		if (is_whole(w, "q") && is_whole(w, "kv")) {
+		if (is_whole(w, "q") && is_whole(w, "kv") && is_whole(w, "sinks")) {
 			put_cache(w, &whole);
 			put(w, "o", whole);
 		}
 	} else if (q.n_runs != 1 || !is_on_each(w, &q) || !divided(&q, a->head_dim, &heads)) {
 		is_odd(w, "q", "is not cut by heads");
+	} else if (!is_cut_as(w, "sinks", 0, &heads)) {
+		return;
 	} else if (kv.form == WHOLE && a->n_kv_heads == 1) { /* one head, which all ranks have */
 		put_cache(w, &whole);
 		put(w, "o", q);
@@ -401,7 +412,7 @@ static void walk(Walk *w)
 	switch (w->op->kind) {
 	case OP_linear: rule_linear(w); break;
 	case OP_own_experts: rule_own_experts(w); break;
-	case OP_experts: case OP_experts_limited: case OP_experts_gelu: rule_experts(w); break;
+	case OP_experts: case OP_experts_limited: case OP_experts_gelu: case OP_experts_clamped: rule_experts(w); break;
 	case OP_add: rule_add(w); break;
 	case OP_scale: rule_scale(w); break;
 	case OP_swiglu: case OP_swiglu_limited: case OP_geglu: rule_glu(w); break;

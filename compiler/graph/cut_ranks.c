@@ -51,16 +51,23 @@ static int at(const GraphOp *op, const char *name)
 
 static const char *name_of(const Cutter *x, int tensor) { return x->g->tensors[tensor].name; }
 
-/* pieces: how many indivisible ones n of the unit are; 0 = the last one is cut off. */
-static bool cannot(Cutter *x, const char *what, int64_t n, const char *unit, int64_t pieces)
+/* Has that not been refused? Now it has. */
+static bool is_first(Cutter *x, const char *key)
 {
-	const int64_t most = pieces ? pieces & -pieces : 1; /* a power of two, less than the ranks */
-	const char *key = arena_printf(&x->c->scratch, "%lld %s", (long long)n, unit);
 	for (int i = 0; i < x->n_refused; i++)
 		if (strcmp(x->refused[i], key) == 0)
 			return false;
 	if (x->n_refused < (int)(sizeof x->refused / sizeof x->refused[0]))
 		x->refused[x->n_refused++] = key;
+	return true;
+}
+
+/* pieces: how many indivisible ones n of the unit are; 0 = the last one is cut off. */
+static bool cannot(Cutter *x, const char *what, int64_t n, const char *unit, int64_t pieces)
+{
+	const int64_t most = pieces ? pieces & -pieces : 1; /* a power of two, less than the ranks */
+	if (!is_first(x, arena_printf(&x->c->scratch, "%lld %s", (long long)n, unit)))
+		return false;
 	return fail_at(&x->c->diags, A0313, x->c->model.options.at_ranks, "parallel.ranks = %d: %s: %lld %s cannot be "
 		"divided evenly: %s", x->n, what, (long long)n, unit, most < 2 ? "not even among 2"
 		: arena_printf(&x->c->scratch, "among %lld at most", (long long)most));
@@ -287,16 +294,18 @@ static void cut_linear(Cutter *x, GraphOp *op)
 
 static bool is_of_experts(OpKind kind)
 {
-	return kind == OP_experts || kind == OP_experts_limited || kind == OP_experts_gelu;
+	return kind == OP_experts || kind == OP_experts_limited || kind == OP_experts_gelu || kind == OP_experts_clamped;
 }
 
 static void cut_experts(Cutter *x, GraphOp *op)
 {
-	static const char *const names[] = {"gate_up", "gate_up_scale", "gate_up_row_scale", "down", "down_scale",
+	static const char *const plain[] = {"gate_up", "gate_up_scale", "gate_up_row_scale", "down", "down_scale",
 		"down_row_scale"};
+	static const char *const biased[] = {"gate_up", "gate_up_scale", "gate_up_bias", "down", "down_scale", "down_bias"};
+	const bool is_biased = op->kind == OP_experts_clamped;
 	int *of[6];
 	for (int i = 0; i < 6; i++)
-		of[i] = &op->operands[op_operand(op->kind, names[i])];
+		of[i] = &op->operands[op_operand(op->kind, is_biased ? biased[i] : plain[i])];
 	const Tensor *up = &x->g->tensors[*of[0]];
 	const int64_t n = up->shape[0], width = up->shape[1] / 2;
 	const Runs each = one_run(n, x->n), both = {2, {{width, x->n}, {width, x->n}}}, down = one_run(width, x->n);
@@ -306,6 +315,10 @@ static void cut_experts(Cutter *x, GraphOp *op)
 	} else if (x->has_whole_experts) {
 		for (int i = 0; i < 6; i++)
 			*of[i] = cut_weight(x, *of[i], 0, &each);
+	} else if (is_biased) { /* in each rank's term it would be added */
+		if (is_first(x, "biased"))
+			fail_at(&x->c->diags, A0313, x->c->model.options.at_ranks, "parallel.ranks = %d: %s: experts with biases "
+				"are not cut: parallel.experts = \"whole\"", x->n, up->name);
 	} else if (width % x->n) {
 		cannot(x, up->name, width, "columns of each expert", width);
 	} else {
@@ -333,6 +346,7 @@ static void cut_weights_of(Cutter *x, GraphOp *op)
 	case OP_experts:
 	case OP_experts_limited:
 	case OP_experts_gelu:
+	case OP_experts_clamped:
 		cut_experts(x, op);
 		break;
 	case OP_causal_conv:
@@ -354,6 +368,9 @@ static void cut_weights_of(Cutter *x, GraphOp *op)
 	case OP_kv_write:
 		heads = one_run(op->attrs.n_kv_heads, parts_of_heads(op->attrs.n_kv_heads, x->n));
 		op->operands[op_operand(op->kind, "kv_scale")] = cut_weight(x, at(op, "kv_scale"), 1, &heads);
+		heads = one_run(op->attrs.n_heads, x->n);
+		if (at(op, "sinks") >= 0)
+			op->operands[op_operand(op->kind, "sinks")] = cut_weight(x, at(op, "sinks"), 0, &heads);
 		break;
 	default:
 		break;

@@ -115,12 +115,16 @@ def test_most_fixtures_can_be_divided(compiled):
 
 @pytest.mark.parametrize("folder", FAMILIES, ids=lambda p: p.name)
 def test_families_on_four_ranks(compiled, results, tmp_path, folder):
-    """Two heads of keys and values, each on two ranks; experts whole, and cut where there are any."""
+    """Two heads of keys and values, each on two ranks; experts whole, and cut where there are any without biases."""
     config = widened(folder, tmp_path)
     has_experts = "experts" in config.read_text()
     one = results(compiled(config, 1, "", "--random-weights"))
     for experts in ["whole", "cut"] if has_experts else ["whole"]:
-        compare(one, results(compiled(config, 4, f'experts = "{experts}"\n', "--random-weights")))
+        several = compiled(config, 4, f'experts = "{experts}"\n', "--random-weights")
+        if experts == "cut" and folder.name.startswith("gpt_oss"):
+            assert several.count(": experts with biases are not cut: parallel.experts") == 1, several
+            continue
+        compare(one, results(several))
 
 
 FORMATS = ["fp8-block", "fp8-channel", "fp8-tensor", "nvfp4", "mxfp4"]
