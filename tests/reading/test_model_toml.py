@@ -276,7 +276,7 @@ def test_the_help_has_every_key(atlasc, compile_toml):
     shown = {line.split()[0] for line in text.splitlines()}
     assert all(word in text for word in ("template", "op", "phase", "layers", "tunables"))  # keys of a rule
     options, _ = compile_toml(None)
-    given = {"kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card"} | {
-        key for key in shown if key.startswith(("speculate.", "numerics."))
+    given = {"kv.rolling", "kv.rotate", "kv.scales", "quant", "state.dtype", "config", "target.card"} | {
+        key for key in shown if key.startswith(("speculate.", "numerics.", "parallel."))
     }
     assert set(options) == {key for key in shown if not key.startswith("kernels.")} - given  # where these are
