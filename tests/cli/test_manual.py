@@ -139,7 +139,7 @@ def test_words_of_atlasc(complete, atlasc, tmp_path, monkeypatch):
     assert complete("atlasc", "m") == ["model"]
     assert complete("atlasc", "model", "--model", "m") == ["model", "model.toml"]
     assert complete("atlasc", "k") == ["kernels"]
-    assert complete("atlasc", "explain", "A031") == ["A0312"]
+    assert complete("atlasc", "explain", "A031") == ["A0312", "A0313", "A0314"]
     assert complete("atlasc", "model", "--stop-after", "plan") == ["plan-memory"]
     assert complete("atlasc", "model", "--weights", "") == ["embed", "ref"]
     assert "sm_90a" in complete("atlasc", "model", "--target", "sm_")
