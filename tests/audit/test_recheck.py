@@ -46,9 +46,16 @@ def test_every_verdict(atlas, small_plan_of, model, words):
 
 
 def test_a_changed_verdict_is_seen(atlas, small_plan_of):
-    """The script is no echo: any one verdict turned round, or one operand changed, is a disagreement."""
+    """The script is no echo: any one verdict turned round, or one operand changed, is a disagreement. A lie is told in
+    an audit with the launch alone, which is quick to check."""
     audit = audit_of(atlas, small_plan_of("llama"))
     assert recheck.recheck(audit)[1] == []
+
+    def with_launch(p, i):
+        target = audit["targets"][0]
+        phase = target["phases"][p] | {"launches": [copy.deepcopy(target["phases"][p]["launches"][i])]}
+        return audit | {"targets": [target | {"phases": [phase]}]}
+
     seen = set()
     for p, phase in enumerate(audit["targets"][0]["phases"]):
         for i, launch in enumerate(phase["launches"]):
@@ -56,16 +63,17 @@ def test_a_changed_verdict_is_seen(atlas, small_plan_of):
                 if (launch["op"], candidate["verdict"]) in seen:
                     continue
                 seen.add((launch["op"], candidate["verdict"]))
+                assert recheck.recheck(with_launch(p, i))[1] == []
                 for other in {"rejected", "pruned", "slower"} - {candidate["verdict"]}:
                     if candidate["verdict"] == "chosen" and other == "slower":
                         continue  # it was as good
-                    lie = copy.deepcopy(audit)
-                    lie["targets"][0]["phases"][p]["launches"][i]["candidates"][k]["verdict"] = other
+                    lie = with_launch(p, i)
+                    lie["targets"][0]["phases"][0]["launches"][0]["candidates"][k]["verdict"] = other
                     assert recheck.recheck(lie)[1], (launch["op"], candidate, other)
     assert {v for _, v in seen} == {"rejected", "pruned", "slower", "chosen"}
     for key, value in (("grid", [7, 1, 1]), ("smem_bytes", 1), ("read_bytes", 1), ("flops", 1)):
-        lie = copy.deepcopy(audit)
-        lie["targets"][0]["phases"][0]["launches"][1][key] = value
+        lie = with_launch(0, 1)
+        lie["targets"][0]["phases"][0]["launches"][0][key] = value
         assert recheck.recheck(lie)[1], key
 
 
