@@ -77,7 +77,7 @@ def test_statuses_of_atlas(atlasc, repo):
     [
         (["explain", "unsinged"], "atlasc: error[A0101]: there is no code unsinged: did you mean UNSIGNED?"),
         (["explain"], "atlasc: error[A0101]: name a code: atlasc explain A0302, or --list for all of them"),
-        (["explain", "A0315"], "atlasc: error[A0101]: there is no code A0313: did you mean A0215?"),
+        (["explain", "A0315"], "atlasc: error[A0101]: there is no code A0315: did you mean A0215?"),
         (["explain", "xyzzy"], "atlasc: error[A0101]: there is no code xyzzy: see atlasc explain --list"),
         (["tests/fixtures/llama", "--list"], "atlasc: error[A0101]: --list is an option of atlasc explain only"),
     ],
