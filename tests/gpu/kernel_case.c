@@ -125,6 +125,8 @@ bool case_is_own(const Case *c, int field)
 	return o->of == OF_own && o->role == OPERAND_OUT;
 }
 
+bool case_knows_rows(const Case *c) { return case_field(c, "step") >= 0 || case_field(c, "pair") >= 0; }
+
 static void set(Case *c, const char *name, int64_t value)
 {
 	if (c->n_names == CASE_NAMES)

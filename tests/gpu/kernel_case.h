@@ -81,6 +81,7 @@ int64_t case_value(const Case *c, const char *name, int64_t otherwise);
 int case_field(const Case *c, const char *name); /* index or -1 */
 int64_t case_each(const Case *c); /* rows of a slot in a verify step, from a multiple of it on; 0 = it is none */
 bool case_is_own(const Case *c, int field); /* an output that serves the launch alone: nobody reads what it leaves */
+bool case_knows_rows(const Case *c); /* is the kernel told how many rows are in use, by the step or by pairs? */
 void *case_alloc(Case *c, int64_t bytes);        /* zeroed, freed with the case */
 
 /* kernel_inputs.c: contents of a buffer before the run, by the operand's name */

@@ -50,8 +50,7 @@ bool case_is_idle(const Case *c, int field, int64_t i)
 {
 	const CaseBuffer *b = &c->buf[field];
 	const char *shape = c->tmpl->fields[field].shape;
-	const bool knows_rows = case_field(c, "step") >= 0 || case_field(c, "pair") >= 0;
-	if (b->dtype == DT_i32 || !knows_rows || c->tmpl->fields[field].role != OPERAND_OUT)
+	if (b->dtype == DT_i32 || !case_knows_rows(c) || c->tmpl->fields[field].role != OPERAND_OUT)
 		return false;
 	const char *last = strrchr(shape, ',');
 	if (strncmp(shape, "PAIRS,", 6) == 0 || strncmp(shape, "ROWS * SHARES,", 14) == 0)

@@ -25,10 +25,10 @@ static int n_choices(const KernelTemplate *t)
 /* Contents of an operand with a line for each row or each out, [outer][n][bytes], of which `used` are in use. */
 typedef struct Lines { int64_t outer, n, bytes, used; bool is_of_rows; } Lines;
 
-/* Rows that a kernel may read or must write: all where there is no step, and those that outs are of. */
+/* Rows that a kernel may read or must write: all where it is not told how many, and those that outs are of. */
 static int64_t rows_in_use(const Case *c)
 {
-	int64_t n = case_field(c, "step") < 0 ? case_value(c, "ROWS", 0) : c->step.rows;
+	int64_t n = case_knows_rows(c) ? c->step.rows : case_value(c, "ROWS", 0);
 	for (int o = 0; c->step.out_row && o < c->step.outs; o++)
 		n = c->step.out_row[o] >= n ? c->step.out_row[o] + 1 : n;
 	return n;
