@@ -118,10 +118,10 @@ extern "C" __global__ void __launch_bounds__(Tile<BM, BN>::threads) gemm_experts
 #pragma unroll
 				for (int k = 0; k < 2; k++) {
 					const int at = 2 * (both ? n + k : n);
-					const float gate = fminf(fmaf(acc[m][j][2 * i + k], scale[m][i], to_f32(bias[at])), GATE_LIMIT);
+					const float gate = fmaf(acc[m][j][2 * i + k], scale[m][i], to_f32(bias[at]));
 					const float up = fmaf(acc[m][j + 1][2 * i + k], scale[m][i], to_f32(bias[at + 1]));
-					const float gated = gate * sigmoid(GATE_SLOPE * gate);
-					y[k] = (fmaxf(fminf(up, GATE_LIMIT), -GATE_LIMIT) + 1.0f) * gated * share;
+					const float g = gate > GATE_LIMIT ? GATE_LIMIT : gate; // a NaN stays one
+					y[k] = (within(up, -GATE_LIMIT, GATE_LIMIT) + 1.0f) * g * sigmoid(GATE_SLOPE * g) * share;
 				}
 				store_pair(to + n, y[0], y[1], both, width % 2 == 0);
 			}
