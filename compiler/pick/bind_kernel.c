@@ -242,12 +242,12 @@ static bool check_requires(Picker *p, const KernelTemplate *t, const Env *env, i
 		const bool is_preference = t->requires[i].is_preference;
 		int64_t ok;
 		ask(p, HOLDS, i);
-		if (p->held && p->held[i])
-			ok = p->held[i] > 0;
+		if (p->held && (p->held[i] == HELD || p->held[i] == FAILED))
+			ok = p->held[i] == HELD;
 		else if (!eval(p, env, t->requires[i].text, &ok))
 			return false;
-		else if (p->held && !names_tunable(t, t->requires[i].text))
-			p->held[i] = ok ? 1 : -1;
+		else if (p->held && p->held[i] == NOT_ASKED)
+			p->held[i] = names_tunable(t, t->requires[i].text) ? ASK_AGAIN : ok ? HELD : FAILED;
 		if (ok)
 			continue;
 		if (!is_preference || *not_preferred < 0)

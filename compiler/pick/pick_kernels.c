@@ -133,7 +133,7 @@ Decision consider_all(Picker *p)
 		if (kernel_table[t].op != p->op->kind)
 			continue;
 		const int from = d.candidates.n, n = combinations(&kernel_table[t]);
-		p->held = ARENA_ARRAY(&p->c->scratch, signed char, kernel_table[t].n_requires);
+		p->held = ARENA_ARRAY(&p->c->scratch, Held, kernel_table[t].n_requires);
 		consider(p, &d, t, 0);
 		Considered *first = &d.candidates.at[from];
 		first->is_folded = n > 1 && first->verdict == REJECTED && fails_with_any_values(first);

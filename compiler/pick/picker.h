@@ -29,6 +29,9 @@ typedef enum ConditionKind {
 } ConditionKind;
 typedef struct Condition { ConditionKind kind; int index; } Condition;
 
+/* A predicate of a template of an op, whatever values the tunables have; ASK_AGAIN: it names one. */
+typedef enum Held { NOT_ASKED, HELD, FAILED, ASK_AGAIN } Held;
+
 typedef enum CostFrom { FROM_NOTHING, FROM_MODEL, FROM_TIMES, FROM_PIN } CostFrom;
 
 /* A template with a value for each of its tunables, and what becomes of it. */
@@ -82,7 +85,7 @@ typedef struct Picker {
 	VEC(const char *) noted; /* of each kernel that adds in another order than decode: once a phase */
 	const char *order;     /* the order that others are banned for; NULL = any will do */
 	Condition asked;       /* of the candidate at hand */
-	signed char *held;     /* [n_requires] of its template: 1, -1 = true, false whatever its tunables; NULL = ask */
+	Held *held;            /* [n_requires] of its template; NULL = ask */
 	char *why;             /* [WHY_BYTES] receives the text of a failure; NULL = it is not needed */
 } Picker;
 
