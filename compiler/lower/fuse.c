@@ -267,11 +267,11 @@ static bool are_narrow(Fuser *f, int i, int n, int n_more)
 		place_of_norm(f, i + n, n_more) == INSIDE;
 }
 
-/* The products in bf16 of a phase that read tensor x into f->at; false when something else reads it too. */
-static bool find_readers(Fuser *f, int x)
+/* The products in bf16 that read tensor x, from op `from` on, into f->at; false when something else reads it too. */
+static bool find_readers(Fuser *f, int from, int x)
 {
 	f->n_at = 0;
-	for (int i = 0; i < f->n_ops && f->n_at < MAX_MEMBERS; i++)
+	for (int i = from; i < f->n_ops && f->n_at < MAX_MEMBERS && f->n_at < f->uses[x]; i++)
 		if (op_at(f, i)->kind == OP_linear && !f->is_lowered[i] && operand(op_at(f, i), "x") == x &&
 			f->c->graph.tensors[operand(op_at(f, i), "y")].dtype == DT_bf16)
 			f->at[f->n_at++] = i;
@@ -289,7 +289,7 @@ static bool norm_linear(Fuser *f, int i)
 	const int y = operand(norm, "y");
 	int all = 0, n, group[MAX_MEMBERS];
 	f->split = NULL;
-	if (!find_readers(f, y))
+	if (!find_readers(f, i, y))
 		return false;
 	for (int g = 0; (n = count_linears(f, all, y)) > 0; all += n, g++) {
 		f->split = all ? f->split : f->note;
@@ -773,23 +773,23 @@ static bool is_of_one_group(const Fuser *f, const int *products, int n, const in
 	return true;
 }
 
-/* Do all ops that read tensor t, and what else they read of the products, read columns? Where v is k, one does not. */
-static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int t)
+/* Do all ops that read what op `from` makes, and other products with it, read columns? Where v is k, one does not. */
+static bool is_column_read(Fuser *f, const int *products, int n, const int *group, int from)
 {
-	bool any = false, all = true;
-	for (int i = 0; i < f->n_ops; i++)
-		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands; k++) {
+	const int t = operand(op_at(f, from), "y");
+	bool is_read = f->uses[t] > 0;
+	for (int i = from + 1, left = f->uses[t]; i < f->n_ops && left > 0 && is_read; i++)
+		for (int k = 0; k < op_table[op_at(f, i)->kind].n_operands && is_read; k++) {
 			const GraphOp *op = op_at(f, i);
-			bool is_read = false;
 			if (op->operands[k] != t || op_table[op->kind].operands[k].role == OPERAND_OUT)
 				continue;
+			is_read = false;
 			for (size_t r = 0; r < sizeof fusions / sizeof fusions[0] && !is_read; r++)
 				is_read = (op->kind != OP_sigmoid_gate || is_gate_of_elements(f, op)) && fusions[r].reads_columns &&
 					find_fusion(f, &fusions[r], i) && is_of_one_group(f, products, n, group);
-			any = true;
-			all &= is_read;
+			left--;
 		}
-	return any && all;
+	return is_read;
 }
 
 static bool are_columns_read(Fuser *f, const int *group)
@@ -799,7 +799,7 @@ static bool are_columns_read(Fuser *f, const int *group)
 	bool is_one = true; /* none of them is joined */
 	for (int i = 1; i < n; i++)
 		is_one &= group[i] != group[i - 1];
-	while (!is_one && k < n && is_column_read(f, products, n, group, operand(op_at(f, products[k]), "y")))
+	while (!is_one && k < n && is_column_read(f, products, n, group, products[k]))
 		k++;
 	memcpy(f->at, products, sizeof products);
 	f->n_at = n;
