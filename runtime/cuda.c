@@ -45,6 +45,7 @@ typedef struct Cuda {
 	CuPtr snapshots;          /* [graph.snapshots] one after the other; 0 = there are none */
 	CuPtr draft_arena[ARENA_COUNT]; /* those of phase DRAFT: the same, but for its io */
 	uint8_t *host_io;   /* pinned image of the io arena, followed by that of DRAFT's */
+	int32_t *unread_seg; /* after it: the session's `seg` where no kernel reads it */
 	uint8_t *ring;      /* pinned, mapped */
 	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
 	uint32_t *masks;    /* pinned, of each slot: [slots, mask words] */
@@ -176,9 +177,11 @@ static AtlasStatus take_memory(Cuda *c)
 		c->ring = host;
 		c->arena[ARENA_RING] = (CuPtr)(uintptr_t)host;
 	}
-	CALL(c, "pinned io", MemHostAlloc, &host, (size_t)bytes[ARENA_IO] + 1, 0);
-	memset(host, 0, (size_t)bytes[ARENA_IO] + 1);
-	c->host_io = host;
+	const size_t io_bytes = (size_t)bytes[ARENA_IO], seg_bytes = (size_t)c->artifact->graph.slots * 16;
+	CALL(c, "pinned io", MemHostAlloc, &host, io_bytes + seg_bytes, 0);
+	c->host_io = memset(host, 0, io_bytes + seg_bytes);
+	void *seg = c->host_io + io_bytes;
+	c->unread_seg = seg;
 	const size_t masks = (size_t)c->artifact->graph.slots * 4 * (size_t)mask_words(&c->artifact->graph);
 	CALL(c, "pinned masks", MemHostAlloc, &host, masks, 0);
 	c->masks = memset(host, 0, masks);
@@ -850,6 +853,10 @@ static AtlasStatus find_io(Cuda *c)
 					(!largest || buf->bytes > largest->bytes))
 					largest = buf;
 			}
+		if (!largest && wanted[w].field == &io->seg) {
+			io->seg = c->unread_seg;
+			continue;
+		}
 		if (!largest || largest->bytes < 4 * wanted[w].n)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s for %lld values",
 				wanted[w].name, (long long)wanted[w].n);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -47,6 +48,22 @@ def test_golden(atlasc, atlas, tmp_path, name):
     done = atlasc(HERE / name, "--target", "none", "-o", tmp_path / "p.bin", "-q")
     assert done.returncode == 0, done.stderr
     check_golden(atlas, tmp_path / "p.bin", name, tmp_path)
+
+
+# Compiling kernels takes most of the time: gpt-oss alone has no kernel that reads `seg`.
+@pytest.mark.parametrize("name", [n if n == "gpt_oss" else pytest.param(n, marks=pytest.mark.long) for n in NAMES])
+def test_golden_on_a_fake_gpu(atlasc, atlas, build_dir, tmp_path, name):
+    """The runtime of GPUs finds all that it writes and reads in a plan, whichever kernels it has."""
+    (tmp_path / "MODEL.toml").write_text("[runtime]\nslots = 1\n[phases]\nprefill = [64]\ndecode = [1]\n")
+    done = atlasc(HERE / name, "--model", tmp_path / "MODEL.toml", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    want = load_file(HERE / name / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    fake = {"FAKE_CUDA_CC": "9.0", "LD_LIBRARY_PATH": f"{build_dir}/tests-gpu/fake"}
+    words = ("run", tmp_path / "p.bin", "--tokens", ids, "-n", len(want["tokens"]), "--device", "cuda", "--json")
+    done = atlas(*words, env=os.environ | fake)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["tokens"] == want["tokens"].tolist()
 
 
 @pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss-mxfp4"])
