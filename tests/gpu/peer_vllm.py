@@ -4,7 +4,7 @@
     tests/gpu/peer_vllm.py [--streams 1,16,64] [--prompts 2048,8192] [--temperature T] BUILD CONFIG PLAN
 
 CONFIG is a config.json, PLAN was compiled for it with random weights and has room for the streams, for example by
-`tests/gpu/streams.sh plans`. vLLM makes random weights too (load_format="dummy"), with its own defaults but for
+`tests/gpu/streams.sh plans many`. vLLM makes random weights too (load_format="dummy"), with its own defaults but for
 prefix caching, which is off. Decode: tok/s of all streams together after prompts of 128 random token ids, from the
 time of 65 tokens less the time of 1; the median of three. Prompts: tok/s until the first token. Start: from
 construction to the first token, without imports. The table is what tests/gpu/results/peer-vllm.txt has.

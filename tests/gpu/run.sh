@@ -5,7 +5,7 @@
 #                    [gemm] [fp8] [codes] [fixtures] [many] [floor] [models] [quantised] [hybrid] [isolate]
 #                    [isolate-mixed] [isolate-buckets] [isolate-pages] [prefix] [grid] [speculate] [requests] [start] [kv] [peer] [peer-vllm] [model] [receipt]
 #                    [memory] [rebuild] [layers] [seal] [starts] [official] [attention-rounding] [tune] [streams]
-#                    [serve] [order]
+#                    [families] [serve] [order]
 #
 #   kernels    every template against the reference device, 100 trials each
 #   sanitizer  compute-sanitizer memcheck and racecheck on small trials
@@ -37,7 +37,7 @@
 #   kv         logits of quantised caches of CHECKPOINT against those of bf16 caches, at 8192 tokens of a licence, beside
 #              torch's rounding
 #   peer       one stream of real shapes beside transformers, context 128 to 640
-#   peer-vllm  1 to 256 streams of plans in build/streams beside vLLM, where it is installed
+#   peer-vllm  1 to 256 streams of 8B and 35B in build/streams beside vLLM, where it is installed
 #   receipt    what ran, by CUPTI, beside what the plan lists, of some fixtures and a shape; then with one function
 #              swapped under the runtime, which must be seen
 #   memory     predicted and measured device memory of the same plans, behind every bucket
@@ -52,7 +52,8 @@
 #              every layer beside the reference device's, text with and without drafts; 10 GB of disk each
 #   attention-rounding  attention of prompts as it is and with probabilities rounded in other ways, in kernels that
 #              tests/gpu/rounding.sh left in build/rounding: right, and how fast; what the ways gain on CHECKPOINT
-#   streams    1 to 256 streams of 8B in bf16 and FP8 and of a 35B in FP8, drawn at temperature 1: tests/gpu/streams.sh
+#   streams    1 to 256 streams of 8B, 27B and 35B and prompts, drawn at temperature 1: tests/gpu/streams.sh
+#   families   every checkpoint of tests/families (tests/gpu/families.py); then published sizes: tests/gpu/streams.sh
 #   serve      atlas serve: 32 streams of 8B and 35B beside atlas bench, loads of 8B: tests/gpu/serve.sh
 #   order      plans with [numerics] invariant: kernels of equal ORDER by bits, texts in all buckets, cost: tests/gpu/order.sh
 #   tune       times of the candidates in build/tune/*.bin, which scripts/tune.sh plans has made: build/tune/TARGET.CARD.toml
@@ -507,9 +508,9 @@ for what in "$@"; do
 		peer llama-3.1-8b
 		;;
 	peer-vllm)
-		for plan in build/streams/*.bin; do
-			name=$(basename "$plan" .bin)
-			part "peer-vllm-$name" python3 tests/gpu/peer_vllm.py --temperature 1 build "tests/gpu/shapes/$name.json" "$plan"
+		for name in 8b:llama-3.1-8b 35b:qwen3.6-35b-a3b-fp8; do
+			part "peer-vllm-${name%:*}" python3 tests/gpu/peer_vllm.py --temperature 1 build \
+				"tests/gpu/shapes/${name#*:}.json" "build/streams/${name%:*}.bin"
 		done
 		;;
 	hybrid)
@@ -538,7 +539,11 @@ for what in "$@"; do
 	layers) layers ;;
 	seal) part seal seals ;;
 	official) officials ;;
-	streams) part streams tests/gpu/streams.sh measure "$out" ;;
+	streams) part streams tests/gpu/streams.sh measure many "$out" ;;
+	families)
+		part families python3 tests/gpu/families.py build
+		part families-speed tests/gpu/streams.sh measure families "$out"
+		;;
 	order) part order tests/gpu/order.sh "$out" ;;
 	serve) part serve tests/gpu/serve.sh measure "$out" ;;
 	tune) part tune scripts/tune.sh measure && cp build/tune/*.toml "$out" || failed=1 ;;

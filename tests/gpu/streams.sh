@@ -1,78 +1,103 @@
 #!/bin/bash
-# Many streams of published shapes with random weights: short tables with shares of the bound of the same run.
+# Many streams and prompts of published shapes with random weights: tables with shares of the bound of the same run.
 #
-#   tests/gpu/streams.sh plans [atlasc options]     BUILD/streams/NAME.bin, a few MB each: the weights are made at open;
-#                                                   needs no GPU, and can be carried to one
-#   tests/gpu/streams.sh measure [DIR]              on the GPU: DIR/streams-NAME.txt and .json (default: BUILD/gpu-results)
-#   tests/gpu/streams.sh estimate                   device memory that each plan takes, item by item
+#   tests/gpu/streams.sh plans SET [atlasc options]   BUILD/streams/NAME.bin, a few MB each: the weights are made at open;
+#                                                     needs no GPU, and can be carried to one
+#   tests/gpu/streams.sh measure SET [DIR]            on the GPU: DIR/streams-SET.txt (default: BUILD/gpu-results), and
+#                                                     each launch of some phases in DIR/launches-SET.txt
+#   tests/gpu/streams.sh estimate SET                 device memory that each plan takes, item by item
 #
-# BUILD is build. Streams: 1, 16, 32, 64, 256 behind 128 tokens and 1, 16, 64 behind 8192, drawn at temperature 1, so that
-# experts are those of different texts; prompts of 2048 and 8192. What a card's memory has no room for is skipped, with the
-# reason.
+# BUILD is build. SET is `many`: Llama 3.1 8B, Qwen3.6-35B-A3B and Qwen3.5-27B at 1 to 256 streams, with long contexts and
+# prompts; or `families`: a published size of other families at 1 and 32 streams. Rows are drawn at temperature 1, so that
+# experts are those of different texts. What a card's memory has no room for is skipped, with the reason.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build
-rows=pp2048,pp8192,tg64@128x1,tg64@128x16,tg64@128x32,tg64@128x64,tg64@128x256
-rows=$rows,tg64@8192x1,tg64@8192x16,tg64@8192x64
 
-# name, tokens of KV in all pages: for 141 GB of device memory
-shapes() {
-	cat <<-'EOF_SHAPES'
-		llama-3.1-8b 589824
-		llama-3.1-8b-fp8 589824
-		qwen3.6-35b-a3b-fp8 2228224
-	EOF_SHAPES
+# name shape slots max_context pool_tokens prefill decode rows launches, lines to add to MODEL.toml
+many() {
+	local tg=tg32@128x
+	cat <<-EOF
+		8b llama-3.1-8b 256 9216 147456 2048 1,16,32,64,128,256 pp2048,pp8192,${tg}1,${tg}16,${tg}32,${tg}64,${tg}128,${tg}256,tg32@8192x16 decode[32]
+		8b-fp8 llama-3.1-8b-fp8 256 1024 147456 2048 1,32,64,256 ${tg}1,${tg}32,${tg}64,${tg}256 decode[32],decode[256]
+		8b-fp8-rows llama-3.1-8b-fp8 256 1024 147456 2048 1,32,64,256 ${tg}1,${tg}32,${tg}64,${tg}256 - [numerics]\nfp8_rows=32
+		8b-nvfp4 llama-3.1-8b-nvfp4 32 1024 32768 2048 1,32 ${tg}1,${tg}32 decode[1],decode[32]
+		35b qwen3.6-35b-a3b-fp8 64 33280 557056 2048,8192 1,16,32,64 pp2048,pp8192,${tg}1,${tg}16,${tg}32,${tg}64,tg32@32768x16 decode[1],prefill[8192]
+		27b qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}1,${tg}16,${tg}32,${tg}64 decode[1],decode[16],decode[64],prefill[8192]
+		27b-rows qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}16,${tg}32,${tg}64 decode[16],decode[64] [numerics]\nfp8_rows=16
+	EOF
 }
 
-options() { # pool_tokens
-	printf '[runtime]\nslots = 256\nmax_context = 9216\n[kv]\npool_tokens = %s\n[phases]\nprefill = [2048]\n' "$1"
-	printf 'decode = [1, 16, 32, 64, 256]\n'
+families() {
+	local rows=pp2048,tg32@128x1,tg32@128x32 name
+	for name in olmo-3-32b gemma-3-27b glm-4.5-air-fp8 laguna-s-fp8 gpt-oss-20b gpt-oss-120b gemma-4-26b-a4b-fp8 \
+		gemma-4-31b-fp8; do
+		echo "$name $name 32 4096 40960 2048 1,32 $rows decode[1]"
+	done
 }
 
-each() { # command name... of every shape, with its options in BUILD/streams/NAME.toml
-	local name pool bad=0
+toml() { # slots max_context pool_tokens prefill decode lines
+	printf '[runtime]\nslots = %s\nmax_context = %s\n[kv]\npool_tokens = %s\n' "$1" "$2" "$3"
+	printf '[phases]\nprefill = [%s]\ndecode = [%s]\n%b\n' "$4" "$5" "$6"
+}
+
+each() { # command... of every plan, with its options in BUILD/streams/NAME.toml
+	local name shape slots context pool prefill decode rows launches lines bad=0
 	mkdir -p "$build/streams"
-	while read -r name pool; do
-		options "$pool" >"$build/streams/$name.toml"
-		"$@" "$name" || bad=1
-	done < <(shapes)
+	while read -r name shape slots context pool prefill decode rows launches lines; do
+		toml "$slots" "$context" "$pool" "$prefill" "$decode" "$lines" >"$build/streams/$name.toml"
+		"$@" "$name" "$shape" "$rows" "$launches" || bad=1
+	done < <("$set")
 	return $bad
 }
 
-plan() { # name; $words: more options of atlasc
-	"$build/atlasc" "tests/gpu/shapes/$1.json" --random-weights --weights ref --model "$build/streams/$1.toml" \
+plan() { # name shape
+	"$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --model "$build/streams/$1.toml" \
 		-o "$build/streams/$1.bin" -q --cache-dir "$build/kernel-cache" "${words[@]}"
 }
 
-estimate() {
+estimate() { # name shape
 	echo "== $1"
-	"$build/atlasc" "tests/gpu/shapes/$1.json" --random-weights --weights ref --model "$build/streams/$1.toml" --estimate -q
+	"$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --model "$build/streams/$1.toml" --estimate -q
 }
 
-measure() {
-	local to="$out/streams-$1"
-	[ -e "$build/streams/$1.bin" ] || plan "$1" || return 1
+measure() { # name shape rows launches
+	local log phase rc=0
+	log=$(mktemp)
+	[ -e "$build/streams/$1.bin" ] || plan "$1" "$2" || return 1
+	"$build/atlas" bench "$build/streams/$1.bin" -q --device cuda --tokens 32 --temperature 1 --only "$3" --kernels \
+		>"$log" 2>&1 || rc=$?
 	{
-		echo "card, driver: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
-		echo "command: atlas bench $1.bin -q --device cuda --tokens 64 --temperature 1 --only $rows"
-		"$build/atlas" bench "$build/streams/$1.bin" -q --device cuda --tokens 64 --temperature 1 --only "$rows" \
-			--json "$to.json" 2>&1 || echo "exit code: $?"
-		sed 's/^/MODEL.toml: /' "$build/streams/$1.toml"
-	} >"$to.txt"
-	echo "== streams-$1"
-	cat "$to.txt"
-	[ -s "$to.json" ]
+		printf '\n-- %s: ' "$1"
+		paste -sd' ' "$build/streams/$1.toml"
+		sed -n '/^bounds/p; /^row /,/^$/p; /error/p' "$log" | sed '/^$/d'
+		[ "$rc" -eq 0 ] || echo "exit code: $rc"
+	} | tee -a "$out/streams-$set.txt"
+	for phase in ${4//,/ }; do
+		{
+			printf '\n-- %s, ' "$1"
+			awk -v phase="$phase " 'index($0, phase) == 1 { on = 1 } on && /^$/ { exit } on' "$log"
+		} >>"$out/launches-$set.txt"
+	done
+	rm -f "$log"
+	return "$rc"
 }
 
-what=${1-}
-shift || true
+what=${1-} set=${2-}
+shift
+shift
 words=("$@")
-case $what in
-plans) each plan ;;
-estimate) each estimate ;;
-measure)
+case $what/$set in
+plans/many | plans/families) each plan ;;
+estimate/many | estimate/families) each estimate ;;
+measure/many | measure/families)
 	out=${1:-$build/gpu-results} words=()
 	mkdir -p "$out"
+	{
+		echo "card, driver: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+		echo "command: tests/gpu/streams.sh plans $set --card h200; tests/gpu/streams.sh measure $set"
+		echo "  (atlas bench PLAN -q --device cuda --tokens 32 --temperature 1 --kernels, one plan after the other)"
+	} | tee "$out/streams-$set.txt" >"$out/launches-$set.txt"
 	each measure
 	;;
 *)
