@@ -9,7 +9,7 @@
 #   isolate  thirteen plans: texts alone and beside others in the families' default buckets for 16 slots, 20 seeds,
 #            prompts shorter and longer than a step, drafts off and on; then off beside on. Expected: "differed": 0,
 #            "scores_differed": 0 in every line, "drafts change no bit" for each fixture with a head
-#   cost     8B bf16 and 35B FP8 as fast as they are and invariant: a prompt of 2048, and 1, 8, 32 streams; a table of
+#   cost     8B bf16 and 35B FP8 as fast as they are and invariant: a prompt of 2048, and 1, 16, 64 streams; a table of
 #            tokens a second of both, and the second divided by the first
 #
 # Compiled kernels of `pairs` can be made elsewhere, without a GPU, and carried along in build/kernel-cache:
@@ -114,12 +114,12 @@ cost() {
 		result=$out/order-cost-$shape
 		rm -f "$result"-*.json
 		for how in fastest invariant; do
-			printf '[runtime]\nslots = 32\nmax_context = 4096\n[phases]\nprefill = [128, 512, 2048]\n' >"$toml"
+			printf '[runtime]\nslots = 64\nmax_context = 2560\n[phases]\nprefill = [128, 512, 2048]\n' >"$toml"
 			[ "$how" = fastest ] || printf '%b' "$invariant" >>"$toml"
-			build/atlasc "tests/gpu/shapes/$shape.json" --random-weights --weights ref --model "$toml" -o build/order.bin \
+			build/atlasc "tests/gpu/shapes/$shape.json" --card h200 --random-weights --weights ref --model "$toml" -o build/order.bin \
 				-q --cache-dir build/kernel-cache || { rc=1; continue; }
 			echo "-- $shape, $how"
-			build/atlas bench build/order.bin -q --reps 3 --only pp2048,tg128@0x1,tg128@0x8,tg128@0x32 \
+			build/atlas bench build/order.bin -q --reps 3 --only pp2048,tg128@0x1,tg128@0x16,tg128@0x64 \
 				--json "$result-$how.json" || rc=1
 		done
 		echo "-- $shape, invariant / fastest"
