@@ -26,7 +26,8 @@ WAYS = {
     "steps of 8": "[phases]\nprefill = [8]\n",
     "n-grams": '[speculate]\ndrafter = "ngram"\nrows = 3\n',
 }
-ALONE = "[runtime]\nslots = 4\nmax_context = 256\n[phases]\nprefill = [128]\ndecode = [4]\n"
+ALONE = "[phases]\nprefill = [128]\ndecode = [8]\n"
+CONTEXT = "[runtime]\nslots = 8\nmax_context = 256\n"  # where the folder has no MODEL.toml
 
 
 def run(*command, codes=(0,)):
@@ -37,9 +38,10 @@ def run(*command, codes=(0,)):
 
 
 def compiled(build, name, options, plan):
-    toml = plan.with_suffix(".toml")
-    toml.write_text(options)
-    run(build / "atlasc", REPO / "tests" / "families" / name, "--model", toml, "-o", plan, "-q", "--cache-dir",
+    folder, toml = REPO / "tests" / "families" / name, plan.with_suffix(".toml")
+    own = folder / "MODEL.toml"
+    toml.write_text((own.read_text() if own.exists() else CONTEXT) + options)
+    run(build / "atlasc", folder, "--model", toml, "-o", plan, "-q", "--cache-dir",
         build / "kernel-cache")  # fmt: skip
     return plan
 
