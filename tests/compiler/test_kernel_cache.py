@@ -12,16 +12,18 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from plan_file import take_apart
 
-FIXTURE = "tests/fixtures/llama"
 HEAD, HASH = 8 + 32 + 8, 32
 
 
 @pytest.fixture(scope="module")
-def clean(atlasc, tmp_path_factory):
-    """A folder with plan.bin, made without a cache, and cache/ with all of its kernels."""
+def clean(atlasc, repo, tmp_path_factory):
+    """A folder with llama/, a checkpoint of few kernels, its plan.bin, made without a cache, and cache/ with all of its
+    kernels."""
     folder = tmp_path_factory.mktemp("clean")
-    assert atlasc(FIXTURE, "-o", folder / "plan.bin", "-q").returncode == 0
-    done = atlasc(FIXTURE, "-o", folder / "cached.bin", "-q", "--cache-dir", folder / "cache")
+    shutil.copytree(repo / "tests" / "fixtures" / "llama", folder / "llama")
+    (folder / "llama" / "MODEL.toml").write_text("[runtime]\nslots = 1\n[phases]\nprefill = [16]\ndecode = [1]\n")
+    assert atlasc(folder / "llama", "-o", folder / "plan.bin", "-q").returncode == 0
+    done = atlasc(folder / "llama", "-o", folder / "cached.bin", "-q", "--cache-dir", folder / "cache")
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "cached.bin").read_bytes() == (folder / "plan.bin").read_bytes()
     return folder
@@ -51,23 +53,27 @@ def test_poison_reaches_no_signed_plan_and_is_found(atlasc, atlas, clean, cache,
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
-    done = atlasc(FIXTURE, "-o", plan, "-q", "--cache-dir", cache)
+    done = atlasc(clean / "llama", "-o", plan, "-q", "--cache-dir", cache)
     assert done.returncode == 0, done.stderr
     assert plan.read_bytes() != (clean / "plan.bin").read_bytes(), "the poison does nothing: the test sees nothing"
-    run = atlas("verify", plan, "--rebuild", "--checkpoint", FIXTURE)
+    run = atlas("verify", plan, "--rebuild", "--checkpoint", clean / "llama")
     assert run.returncode == 1 and run.stdout.endswith("the rebuilt plan differs\n"), run.stdout + run.stderr
-    done = atlasc(FIXTURE, "-o", signed, "-q", "--cache-dir", cache, "--sign", key)
+    done = atlasc(clean / "llama", "-o", signed, "-q", "--cache-dir", cache, "--sign", key)
     assert done.returncode == 0
     assert done.stderr == (f"{cache}: note[A0916]: a signed plan uses no cached kernel: all are compiled\n")
     assert take_apart(signed.read_bytes()) == take_apart((clean / "plan.bin").read_bytes())
-    run = atlas("verify", signed, "--rebuild", "--checkpoint", FIXTURE)
+    run = atlas("verify", signed, "--rebuild", "--checkpoint", clean / "llama")
     assert run.returncode == 0 and run.stdout.endswith("the rebuilt plan is equal\n"), run.stdout + run.stderr
-    done = atlasc(FIXTURE, "-o", plan, "-q", "--cache-dir", cache)  # its kernels are kept, over the poisoned ones
+    done = atlasc(
+        clean / "llama", "-o", plan, "-q", "--cache-dir", cache
+    )  # its kernels are kept, over the poisoned ones
     assert done.returncode == 0 and plan.read_bytes() == (clean / "plan.bin").read_bytes()
 
 
 def test_rebuild_has_no_cache(atlas, clean):
-    run = atlas("verify", clean / "plan.bin", "--rebuild", "--checkpoint", FIXTURE, "--cache-dir", clean / "cache")
+    run = atlas(
+        "verify", clean / "plan.bin", "--rebuild", "--checkpoint", clean / "llama", "--cache-dir", clean / "cache"
+    )
     assert run.returncode == 2 and "--cache-dir" in run.stderr
 
 
@@ -75,7 +81,7 @@ def test_rebuild_has_no_cache(atlas, clean):
 def test_folder_that_others_can_write(atlasc, clean, cache, tmp_path, mode):
     poison(cache)
     cache.chmod(mode)
-    done = atlasc(FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
+    done = atlasc(clean / "llama", "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
     assert (done.returncode, done.stderr) == (
         0,
         f"{cache}: note[A0913]: compiled kernels are not kept: others can write there (mode {mode:04o}): chmod go-w\n",
@@ -89,7 +95,7 @@ def test_of_another_owner(atlasc, clean, cache, tmp_path, what):
     poison(cache)
     for path in [cache] if what == "folder" else cache.iterdir():
         os.chown(path, 1234, 1234)
-    done = atlasc(FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
+    done = atlasc(clean / "llama", "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache)
     said = f"{cache}: note[A0913]: compiled kernels are not kept: user 1234 owns it, not user 0, who compiles\n"
     assert (done.returncode, done.stderr) == (0, said if what == "folder" else "")
     assert (tmp_path / "plan.bin").read_bytes() == (clean / "plan.bin").read_bytes()
@@ -122,7 +128,7 @@ def test_entry_that_is_no_file(atlasc, clean, cache, tmp_path, kind):
         if other != entry:
             shutil.copy(clean / "cache" / other.name, other)
     done = subprocess.run(
-        [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
+        [atlasc, clean / "llama", "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
         text=True,
         capture_output=True,
         timeout=60,
@@ -143,7 +149,7 @@ def test_group_umask(atlasc, clean, tmp_path):
     cache = tmp_path / "a" / "cache"
     for _ in range(2):
         done = subprocess.run(
-            [atlasc, FIXTURE, "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
+            [atlasc, clean / "llama", "-o", tmp_path / "plan.bin", "-q", "--cache-dir", cache],
             text=True,
             capture_output=True,
             timeout=60,

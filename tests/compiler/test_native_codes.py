@@ -82,10 +82,12 @@ def test_native_fp8(atlasc, tmp_path, target):
     "recipe, target, fp4, templates",
     [
         ("llama-fp8-channel-ct", "sm_90a", None, ["wgmma_residual", "wgmma_fp8_residual"]),
-        ("llama-fp8-channel-ct", "sm_89", None, ["gemm_residual", "mma_fp8_residual"]),
-        ("llama-fp8-channel-ct", "sm_80", None, ["gemm_residual"]),
+        pytest.param(
+            *("llama-fp8-channel-ct", "sm_89", None, ["gemm_residual", "mma_fp8_residual"]), marks=pytest.mark.long
+        ),
+        pytest.param(*("llama-fp8-channel-ct", "sm_80", None, ["gemm_residual"]), marks=pytest.mark.long),
         ("llama-nvfp4-modelopt", "sm_120a", '"native"', ["gemm_residual", "mma_fp4_residual"]),
-        ("llama-nvfp4-modelopt", "sm_90a", None, ["wgmma_residual"]),
+        pytest.param(*("llama-nvfp4-modelopt", "sm_90a", None, ["wgmma_residual"]), marks=pytest.mark.long),
     ],
 )
 def test_the_rate_of_codes_by_codes_is_measured_by_such_a_product(

@@ -132,9 +132,12 @@ def test_a_pin_of_what_is_only_not_preferred(atlas, plan_of, repo, tmp_path):
     "model,template,phase,tunables",
     [
         ("llama", "attn_step", "decode", "WARPS = 8, STAGES = 2, SPLITS = 8, CLUSTER = 8"),
-        ("llama-hd256", "attn_step", "decode", "WARPS = 2, STAGES = 2, CLUSTER = 4, SPLITS = 4"),
-        ("llama", "gemm_norm", "decode", "BM = 128, BN = 128"),
-        ("llama", "gemm_residual", "prefill", "BM = 16, BN = 128"),
+        pytest.param(
+            *("llama-hd256", "attn_step", "decode", "WARPS = 2, STAGES = 2, CLUSTER = 4, SPLITS = 4"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(*("llama", "gemm_norm", "decode", "BM = 128, BN = 128"), marks=pytest.mark.long),
+        pytest.param(*("llama", "gemm_residual", "prefill", "BM = 16, BN = 128"), marks=pytest.mark.long),
         ("qwen3_moe", "route_tiles", "prefill", "PARTS = 8"),
     ],
 )

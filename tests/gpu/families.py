@@ -47,7 +47,9 @@ def compiled(build, name, options, plan):
 
 
 def tokens(build, plan, ids, n):
-    told = run(build / "atlas", "run", plan, "--tokens", ids, "-n", n, "--temperature", "0", "--device", "cuda", "--json")
+    told = run(
+        build / "atlas", "run", plan, "--tokens", ids, "-n", n, "--temperature", "0", "--device", "cuda", "--json"
+    )
     return json.loads(told)["results"][0]["tokens"]
 
 
@@ -60,7 +62,9 @@ def row(build, name, work):
     golden = load_file(folder / "golden.safetensors")
     ids, want = ",".join(map(str, golden["prompt"].tolist())), golden["tokens"].tolist()
     plan = compiled(build, name, "", work / f"{name}.bin")
-    told = json.loads(run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q", codes=(0, 1)))
+    told = json.loads(
+        run(build / "atlas", "verify", plan, "--tokens", ids, "--device", "cuda", "--json", "-q", codes=(0, 1))
+    )
     has_experts = re.search(r'"\w*(num|n_routed)\w*_experts"', (folder / "config.json").read_text())
     worst = min(output["median" if has_experts else "cosine"] for output in told["outputs"])
     texts = {"plain": tokens(build, plan, ids, len(want))}
@@ -85,7 +89,9 @@ def try_row(build, name, work):
 def main():
     build, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     names = names or sorted(p.parent.name for p in REPO.glob("tests/families/*/golden.safetensors"))
-    print(f"{'checkpoint':16} {'cosine':11}  greedy tokens as transformers: plain, {', '.join(WAYS)}; other bits beside others")
+    print(
+        f"{'checkpoint':16} {'cosine':11}  greedy tokens as transformers: plain, {', '.join(WAYS)}; other bits beside others"
+    )
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(min(8, os.cpu_count())) as pool:
         rows = list(pool.map(lambda name: try_row(build, name, pathlib.Path(work)), names))
     for _, text in rows:
