@@ -1,0 +1,164 @@
+"""Plans of two ranks on GPUs.
+
+    python tests/gpu/ranks.py compare BUILD DEVICES [NAME...]
+    python tests/gpu/ranks.py kill BUILD DEVICES PLAN POINTS
+
+DEVICES: 0,1; or 0,0 where both share a GPU. Names are of tests/fixtures and tests/families, all by default.
+
+compare: each checkpoint that can be cut (the others with the code that refuses them) against the reference device, which
+runs all ranks in one process: two runs have equal bits; logits differ by the largest of a row's errors over the largest
+logit; of 12 greedy tokens, how far below the reference's best each lies after the same tokens. kill: rank 1 is killed,
+or stopped, at so many points of a run of PLAN of 2,000 tokens: exit 10 with its number and nothing left within 5 s.
+Exit 1: something is not so.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from safetensors.numpy import load_file
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+TOKENS = [1, 5, 9, 13, 20, 7, 8, 44, 3, 2]
+MEDIAN, WORST = 0.025, 0.15  # of a row's error: bf16 rows; noise may send one to another expert
+SMALL = "[runtime]\nslots = 2\nmax_context = {}\n[phases]\nprefill = [64]\ndecode = [2]\n[kv]\npage = 16\n"
+CUT = '[parallel]\nranks = 2\nexperts = "cut"\n'
+
+
+def words_of(devices):
+    return ["--device", "cuda", "--devices", devices, *(["--share-gpu"] if len(set(devices.split(","))) == 1 else [])]
+
+
+def run(*words):
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, timeout=120)
+
+
+def output(*words):
+    done = run(*words)
+    if done.returncode:
+        raise RuntimeError(f"exit {done.returncode}: {done.stderr.strip()[:300]}")
+    return done.stdout
+
+
+def folders(names):
+    of_names = {p.parent.name: p.parent for p in TESTS.glob("f*/*/config.json")}
+    return [of_names[name] for name in names or sorted(of_names)]
+
+
+def compiled(build, folder, work):
+    """The plan, or the code that refuses it."""
+    own = folder / "MODEL.toml"
+    context = re.search(r"(?m)^max_context = (\d+)", own.read_text() if own.exists() else "")
+    toml, plan = work / f"{folder.name}.toml", work / f"{folder.name}.bin"
+    experts = "" if not re.search(r'"\w*num\w*_experts"|n_routed', (folder / "config.json").read_text()) else CUT
+    options = SMALL.format(context[1] if context else 256) + (experts or CUT.replace('experts = "cut"\n', ""))
+    toml.write_text(options)
+    done = run(build / "atlasc", folder, "--model", toml, "-o", plan, "-q", "--cache-dir", build / "kernel-cache")
+    code = re.search(r"error\[(\w+)\]: (.*)", done.stderr)
+    return plan if done.returncode == 0 else f"{code[1]}: {code[2]}" if code else done.stderr[-200:]
+
+
+def logits(build, plan, tokens, *where):
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work) / "d.safetensors"
+        output(build / "atlas", "dump", plan, "--tokens", ",".join(map(str, tokens)), "-o", out, "-q", *where)
+        return load_file(out)["logits"].astype(np.float64)
+
+
+def text(build, plan, *where):
+    ids = ",".join(map(str, TOKENS))
+    told = output(build / "atlas", "run", plan, "--tokens", ids, "-n", 12, "--temperature", 0, "--json", "-q", *where)
+    return json.loads(told)["results"][0]["tokens"]
+
+
+def compare(build, plan, devices):
+    there, here = words_of(devices), ("--device", "cpu")
+    got = [(logits(build, plan, TOKENS, *there), text(build, plan, *there)) for _ in range(2)]
+    want = logits(build, plan, TOKENS, *here)
+    same = np.array_equal(got[0][0], got[1][0]) and got[0][1] == got[1][1]
+    errors = np.max(np.abs(got[0][0] - want), axis=1) / np.max(np.abs(want))
+    after = logits(build, plan, TOKENS + got[0][1][:-1], *here)[len(TOKENS) - 1 :]
+    below = max(row.max() - row[token] for row, token in zip(after, got[0][1])) / np.max(np.abs(after))
+    good = same and np.median(errors) < MEDIAN and errors.max() < WORST and below <= 2 * errors.max()
+    return good, (
+        f"two runs {'equal bits' if same else 'DIFFER'}; logits within {errors.max():.1e}, median row "
+        f"{np.median(errors):.1e}; tokens within {below:.1e} of the best" + ("" if good else "  <--")
+    )
+
+
+def compare_all(build, devices, names):
+    bad = 0
+    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(8) as pool:
+        all_folders = folders(names)
+        plans = list(pool.map(lambda folder: compiled(build, folder, pathlib.Path(work)), all_folders))
+        for folder, plan in zip(all_folders, plans):
+            try:
+                good, told = (True, f"refused, {plan}") if isinstance(plan, str) else compare(build, plan, devices)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                good, told = False, f"{error}  <--"
+            bad += not good
+            print(f"{folder.name:40} {told}", flush=True)
+    return bad
+
+
+def processes():
+    """{id: (parent, state)}"""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            rest = pathlib.Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        found[int(name)] = (int(rest[1]), rest[0])
+    return found
+
+
+def kill_all(build, devices, plan, points):
+    bad = ended = 0
+    for i in range(points):
+        delay, sig = 0.02 + 4.0 * i / max(1, points - 1), signal.SIGSTOP if i % 4 == 3 else signal.SIGKILL
+        words = ["--tokens", "1,5,9,13,20", "-n", "2000", "--temperature", "0", "--json", "-q", *words_of(devices)]
+        child = subprocess.Popen(
+            [build / "atlas", "run", plan, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(delay)
+        ranks, began = [p for p, (parent, _) in processes().items() if parent == child.pid], time.time()
+        for pid in ranks:
+            os.kill(pid, sig)
+        try:
+            error = child.communicate(timeout=12)[1]
+        except subprocess.TimeoutExpired:
+            child.kill()
+            error = "HANGS"
+        took = time.time() - began
+        left = [p for p, (_, state) in processes().items() if p in ranks and state != "Z"]
+        over = child.returncode == 0 and not error  # it had ended before
+        good = over or (child.returncode == 10 and "rank 1" in error and took < 5 and not left)
+        bad, ended = bad + (not good), ended + over
+        print(
+            f"{sig.name} after {delay:.2f} s: exit {child.returncode} in {took:.2f} s, {len(left)} left; {error.strip()[:120]}"
+        )
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    print(f"{points} points, {ended} after its end: {bad} bad")
+    return bad + (ended == points)
+
+
+def main():
+    what, build, devices, *rest = sys.argv[1:]
+    build = pathlib.Path(build).resolve()
+    if what == "kill":
+        return 1 if kill_all(build, devices, rest[0], int(rest[1])) else 0
+    return 1 if compare_all(build, devices, rest) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
