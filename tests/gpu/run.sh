@@ -543,6 +543,7 @@ for what in "$@"; do
 	families)
 		part families python3 tests/gpu/families.py build
 		part families-speed tests/gpu/streams.sh measure families "$out"
+		part families-certified tests/gpu/streams.sh certify families "$out"
 		;;
 	order) part order tests/gpu/order.sh "$out" ;;
 	serve) part serve tests/gpu/serve.sh measure "$out" ;;

@@ -5,6 +5,8 @@
 #                                                     needs no GPU, and can be carried to one
 #   tests/gpu/streams.sh measure SET [DIR]            on the GPU: DIR/streams-SET.txt (default: BUILD/gpu-results), and
 #                                                     each launch of some phases in DIR/launches-SET.txt
+#   tests/gpu/streams.sh certify SET [DIR]            on the GPU: DIR/certify-SET.txt, each shape's first layers at full
+#                                                     width: every launch against its op's reference function
 #   tests/gpu/streams.sh estimate SET                 device memory that each plan takes, item by item
 #
 # BUILD is build. SET is `many`: Llama 3.1 8B, Qwen3.6-35B-A3B and Qwen3.5-27B at 1 to 256 streams, with long contexts and
@@ -30,9 +32,9 @@ many() {
 
 families() {
 	local rows=pp2048,tg32@128x1,tg32@128x32 name
-	for name in olmo-3-32b gemma-3-27b glm-4.5-air-fp8 laguna-s-fp8 gpt-oss-20b gpt-oss-120b gemma-4-26b-a4b-fp8 \
-		gemma-4-31b-fp8; do
-		echo "$name $name 32 4096 40960 2048 1,32 $rows decode[1]"
+	for name in olmo-3-32b gemma-3-27b glm-4.5-air-fp8 laguna-s-fp8 minimax-m2-nvfp4 gpt-oss-20b gpt-oss-120b \
+		gemma-4-26b-a4b-fp8 gemma-4-31b-fp8; do
+		echo "$name $name 32 4096 16384 2048 1,32 $rows decode[1],decode[32]"
 	done
 }
 
@@ -83,6 +85,34 @@ measure() { # name shape rows launches
 	return "$rc"
 }
 
+first_layers() { # FILE N: its config.json with so many layers
+	python3 - "$@" <<-'END'
+	import json, sys
+
+	config, n = json.load(open(sys.argv[1])), int(sys.argv[2])
+	text = config.get("text_config", config)
+	for key, value in text.items():
+	    if isinstance(value, list) and len(value) == text["num_hidden_layers"]:
+	        text[key] = value[:n]
+	text["num_hidden_layers"] = n
+	print(json.dumps(config))
+	END
+}
+
+certify() { # name shape
+	local file=$build/streams/first-$1 rc
+	first_layers "tests/gpu/shapes/$2.json" 6 >"$file.json"
+	printf '[runtime]\nslots = 4\nmax_context = 1024\n[phases]\nprefill = [64]\ndecode = [1, 4]\n' >"$file.toml"
+	"$build/atlasc" "$file.json" --random-weights --weights ref --model "$file.toml" -o "$file.bin" -q \
+		--cache-dir "$build/kernel-cache" || return 1
+	echo "-- $1, six layers" >>"$out/certify-$set.txt"
+	"$build/atlas" verify "$file.bin" --certify -q --tokens 1,22,333,4444,5,66,777,8888,9,1010,11,1212 >"$file.txt" 2>&1
+	rc=$?
+	tail -n 9 "$file.txt" >>"$out/certify-$set.txt"
+	rm -f "$file".*
+	return $rc
+}
+
 what=${1-} set=${2-}
 shift
 shift
@@ -99,6 +129,11 @@ measure/many | measure/families)
 		echo "  (atlas bench PLAN -q --device cuda --tokens 32 --temperature 1 --kernels, one plan after the other)"
 	} | tee "$out/streams-$set.txt" >"$out/launches-$set.txt"
 	each measure
+	;;
+certify/many | certify/families)
+	out=${1:-$build/gpu-results} words=()
+	mkdir -p "$out"
+	each certify
 	;;
 *)
 	sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0" >&2
