@@ -20,6 +20,7 @@
  *   slot     of each slot, kept from step to step               i32
  *   state    of each slot or page, kept from step to step       f32, bf16; of keys and values e4m3, e2m1 as well
  *   own      of one launch alone; what counts is 0 before it and after it
+ *   peer     what ranks show each other (artifacts/peers.h)     i32
  *
  * Kernel contracts bind by the names. Rows beyond the step's count and rows whose slot is -1 are idle: their inputs are
  * defined and their results are never read, but they must not write state.
@@ -535,6 +536,13 @@ OP(sum_experts, OP_PLAN, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(sum_terms, OP_PLAN, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), OUT(floats, z, "ROWS, K"))
+OP(sum_peers, OP_PLAN, "",
+	"sum_ranks, of rows in use; with residual then add. peers is the rank's own arena; one of zeros is that of a rank "
+	"alone",
+	STEP, IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), IN_OPT(floats, residual, "ROWS, K"),
+	INOUT(peer, peers, "WORDS"), OUT(floats, z, "ROWS, K"))
+OP(gather_peers, OP_PLAN, "RANKS", "gather_ranks, of outs in use. peers as in sum_peers; alone, part is that of all ranks",
+	STEP, IN(floats, part, "OUTS, N"), INOUT(peer, peers, "WORDS"), OUT(floats, z, "OUTS, RANKS * N"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",

@@ -712,6 +712,7 @@ static const Fusion fusions[] = {
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
+	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
 	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
 	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),

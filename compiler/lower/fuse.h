@@ -107,6 +107,11 @@ bool match_fusion(Fuser *f, const Fusion *x, int i);
 bool find_fusion(Fuser *f, const Fusion *x, int i); /* is op i a member of it, wherever the others are? */
 void take_members(Fuser *f, const Fusion *x);
 
+/* lower_ranks.c: a collective alone, sum_ranks or gather_ranks; a sum over ranks and what it is added to, from position
+ * i on. */
+void lower_collective(Fuser *f, const GraphOp *op);
+bool fuse_sum_peers(Fuser *f, int i);
+
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);
 
