@@ -116,14 +116,6 @@ void ranks_view_free(Graph *view)
 	*view = (Graph){0};
 }
 
-int ranks_tensor_of(const Graph *view, int i)
-{
-	int t = 0;
-	while (view->tensors[t].role != ROLE_WEIGHT || view->tensors[t].weight != i)
-		t++;
-	return t;
-}
-
 int64_t ranks_largest_part(const Graph *g, int64_t rows, int64_t outs)
 {
 	int64_t most = 0;

@@ -33,9 +33,6 @@ int64_t ranks_tensor_bytes(const Tensor *t); /* of a rank's part of a weight */
  * memory. The indices of g and of r are sound. */
 bool ranks_view(const Graph *g, const Ranks *r, Graph *view);
 void ranks_view_free(Graph *view);
-/* Index of the tensor of g that weight i of a view is. */
-int ranks_tensor_of(const Graph *view, int i);
-
 /* Bytes of the largest part that a rank gives to a collective, in steps of at most so many rows and outs. */
 int64_t ranks_largest_part(const Graph *g, int64_t rows, int64_t outs);
 

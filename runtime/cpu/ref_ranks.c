@@ -45,6 +45,10 @@ void ref_sum_peers(const RefCall *c)
 void ref_gather_peers(const RefCall *c)
 {
 	const int64_t rows = ref_dim(c, "part", 0), cols = ref_dim(c, "part", 1);
+	if (c->n_ranks) {
+		ref_gather_ranks(c);
+		return;
+	}
 	for (int64_t t = 0; t < rows * c->attrs.n_ranks; t++)
 		memcpy(ref_floats(c, "z") + t * cols, ref_floats(c, "part") + t / c->attrs.n_ranks * cols,
 			sizeof(float) * (size_t)cols);

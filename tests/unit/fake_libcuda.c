@@ -1,6 +1,7 @@
 /* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
  *
- * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME; what
+ * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME, and how many
+ * there are, FAKE_CUDA_DEVICES; what
  * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing; once there is a
  * file FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first
  * word of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
@@ -75,6 +76,8 @@ static void start(void)
 	if (cc && sscanf(cc, "%d.%d", &fake.cc_major, &fake.cc_minor) != 2)
 		abort();
 	fake.name = name;
+	fake.n_devices = getenv("FAKE_CUDA_DEVICES") ? atoi(getenv("FAKE_CUDA_DEVICES")) : 1;
+	fake.is_eager = fake.n_devices > 1; /* a rank that waits for records does not wait for its stream */
 	fake.param_bytes = no_params;
 	if (getenv("FAKE_CUDA_FAULT")) {
 		launch_graph = table.GraphLaunch;

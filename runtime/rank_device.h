@@ -1,0 +1,18 @@
+/* rank_device.h - the devices of several ranks as one (rank 0), and what the others do. */
+#ifndef ATLAS_RANK_DEVICE_H
+#define ATLAS_RANK_DEVICE_H
+
+#include "runtime/device.h"
+#include "runtime/rank_group.h"
+
+/* Rank 0: a device that does what `inner` does, after having told the other ranks to do the same. Takes inner, which
+ * is closed on failure too. Returns when all ranks are open. */
+AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error);
+
+/* Another rank: does on its device what rank 0 tells, until rank 0 closes; closes it. */
+AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error);
+
+/* The GPU of this rank, of a device of ranked_open; of another one itself. */
+Device *ranked_inner(Device *d);
+
+#endif
