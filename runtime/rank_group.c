@@ -29,7 +29,7 @@ enum {
 	BEAT_MS = 100,
 	LATE_MS = 3000,  /* without a beat, or with a record that is not begun: the rank is lost */
 	GRACE_MS = 2500, /* after a loss: who has not left by then is ended */
-	LEAVE_MS = 5000,
+	LEAVE_MS = 1000, /* until who has not ended with rank 0 is ended */
 	SPINS = 20000,
 };
 

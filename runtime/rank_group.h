@@ -20,7 +20,7 @@ typedef struct RankGroup RankGroup;
 RankGroup *group_begin(int n, AtlasError *error);
 /* In each process, once, after all are forked; `pids` [n] in rank 0's, of the others, is copied. Starts the thread. */
 AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *error);
-/* Stops the thread; rank 0 waits up to 5 s for the other processes, then kills them. Frees the group. */
+/* Stops the thread; rank 0 waits up to 1 s for the other processes, then kills them. Frees the group. */
 void group_leave(RankGroup *g);
 
 int group_ranks(const RankGroup *g);

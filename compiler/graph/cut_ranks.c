@@ -673,6 +673,17 @@ static bool has_collectives(const Target *target)
 	return has_sum && has_gather;
 }
 
+/* Kernels of experts take each pair of a row and an expert: those of other ranks they cannot leave out yet. */
+static void check_experts(Cutter *x)
+{
+	for (int i = 0; i < x->g->n_ops && x->c->cmd.n_targets && !x->c->cmd.estimate; i++)
+		if (x->g->ops[i].kind == OP_own_experts) {
+			fail_at(&x->c->diags, A0733, x->c->model.options.at_ranks, "parallel.ranks = %d: no kernels of %s leave out "
+				"experts of other ranks: parallel.experts = \"cut\"", x->n, x->c->cmd.targets[0]);
+			return;
+		}
+}
+
 /* cut_ranks - the graph that each of several ranks runs.
  *
  *   needs   Graph, Options.n_ranks
@@ -698,6 +709,7 @@ void cut_ranks(Compile *c)
 		x.of[i] = (Plan){.sum_bias = -1, .twin = -1};
 	c->ranks = (Ranks){.n = x.n};
 	cut(&x);
+	check_experts(&x);
 	c->whole = c->graph;
 	if (c->diags.n_errors == before)
 		take_view(c);

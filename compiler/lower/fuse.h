@@ -96,6 +96,7 @@ const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights);
  * tensor. The linear has no bias. */
 typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Head;
 LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
+bool fuse_head_of_ranks(Fuser *f, int i); /* with the logits of several ranks, from position i on */
 
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);
