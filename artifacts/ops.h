@@ -314,17 +314,7 @@ OP(acquire, OP_GRAPH, "",
 	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, counts, "SLOTS, V"), INOUT(state, sampling, "SLOTS, 8"),
 	INOUT(slot, limits, "SLOTS, 8"), INOUT(slot, rules, "SLOTS, 1536"), INOUT(slot, page_table, "SLOTS, MAX_PAGES"),
 	INOUT_OPT(slot, slot_version, "SLOTS"))
-OP(sum_ranks, OP_GRAPH | OP_RANKS, "", "z = the sum of part over all ranks, in their order in f32, + bias",
-	IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), OUT(floats, z, "ROWS, K"))
-OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS", "z = part of all ranks, one after the other, in their order",
-	IN(floats, part, "ROWS, N"), OUT(floats, z, "ROWS, RANKS * N"))
-OP(own_experts, OP_GRAPH | OP_RANKS, "OWN", "own = expert - rank * OWN where below OWN and not below 0, else -1",
-	IN(ints, rank, "1"), IN(ints, expert, "ROWS, TOPK"), OUT(ints, own, "ROWS, TOPK"))
-OP(mean_squares, OP_GRAPH | OP_RANKS, "", "y[t,0] = mean(x[t,:]^2)",
-	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, 1"))
-OP(norm_mean, OP_GRAPH | OP_RANKS, "EPS NORM_ONE RANKS",
-	"y[t,:] = x[t,:] / sqrt(m[t,0] / RANKS + EPS) * (w or 1 + w), m the sum of mean_squares over ranks",
-	IN(floats, x, "ROWS, K"), IN(floats, m, "ROWS, 1"), IN(weight, w, "K"), OUT(floats, y, "ROWS, K"))
+#include "artifacts/ops_of_ranks.h"
 
 OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(weight, table, "V, H"),
@@ -536,13 +526,6 @@ OP(sum_experts, OP_PLAN, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(sum_terms, OP_PLAN, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), OUT(floats, z, "ROWS, K"))
-OP(sum_peers, OP_PLAN, "",
-	"sum_ranks, of rows in use; with residual then add. peers is the rank's own arena; one of zeros is that of a rank "
-	"alone",
-	STEP, IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), IN_OPT(floats, residual, "ROWS, K"),
-	INOUT(peer, peers, "WORDS"), OUT(floats, z, "ROWS, K"))
-OP(gather_peers, OP_PLAN, "RANKS", "gather_ranks, of outs in use. peers as in sum_peers; alone, part is that of all ranks",
-	STEP, IN(floats, part, "OUTS, N"), INOUT(peer, peers, "WORDS"), OUT(floats, z, "OUTS, RANKS * N"))
 OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
 	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",

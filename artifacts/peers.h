@@ -2,7 +2,7 @@
  *
  * Each rank has one such arena, of the same layout, and maps those of the others. The words up to PEER_FLAGS are the
  * rank's own: the host writes them when a session opens, the kernels count the collectives in them. Flags are written
- * by the others, one word by each rank for each block of a launch; what is behind PEER_SLOTS is written by the rank and
+ * by the others, one word by each rank for each block of a launch; what follows PEER_SLOTS is written by the rank and
  * read by the others: two slots of equal size, which collectives take in turns. An arena of zeros is that of a rank
  * alone. kernels/templates/ranks/peers.cuh has the same numbers.
  */

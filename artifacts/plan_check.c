@@ -919,7 +919,7 @@ static bool check_targets(const Artifact *a, Why *why)
 	return good;
 }
 
-/* The weight arena of a rank: a place for each tensor, as those of the file have. a: as the launches of a rank see it. */
+/* The weight arena of a rank: a place for each tensor. a: as the launches of a rank see it. */
 static bool check_places(const Artifact *a, Why *why)
 {
 	const Ranks *r = &a->ranks;

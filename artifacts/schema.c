@@ -179,7 +179,8 @@ _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 112 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56 &&
-	sizeof(CutRun) == 16 && sizeof(Cut) == 24 && sizeof(RankPhase) == 48 && sizeof(RankPlace) == 8 && sizeof(Ranks) == 72,
+	sizeof(CutRun) == 16 && sizeof(Cut) == 24 && sizeof(RankPhase) == 48 && sizeof(RankPlace) == 8 &&
+	sizeof(Ranks) == 72,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

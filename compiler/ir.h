@@ -388,8 +388,7 @@ extern const int n_tuning_toml;
  */
 typedef struct LTensor {
 	const char *name;
-	Dtype dtype;
-	Role role;
+	Dtype dtype; Role role;
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS];
 	int tensor;      /* graph tensor, or -1 for an intermediate of a fused op */
@@ -539,8 +538,7 @@ typedef struct Compile {
 	Families families;
 	Model model;
 	VEC(TargetTuning) tunings;
-	Graph graph; Ranks ranks; /* of which n is 0: one rank. Of several, from cut_ranks to emit the graph is the */
-	Graph whole;              /* ranks_view of this one, which goes into the plan */
+	Graph graph, whole; Ranks ranks; /* n 0: one rank. Else graph is ranks_view of whole, from cut_ranks to emit */
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */

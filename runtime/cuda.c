@@ -13,7 +13,7 @@
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/cuda_pages.h"
-#include "runtime/cuda_peers.h"
+#include "runtime/ranks/cuda_peers.h"
 #include "runtime/cuda_weights.h"
 
 #include <stdio.h>
@@ -443,26 +443,6 @@ static AtlasStatus launch_halting(Cuda *c, const Phase *p, const CuPtr *arena)
 	return ATLAS_OK;
 }
 
-/* Does the launch read something of the step's outs? `first` is the first that does. */
-static bool is_of_outs(const Phase *p, int first, int launch)
-{
-	const Launch *l = &p->launches[launch];
-	if (op_operand(l->op, "out_row") >= 0)
-		return true;
-	for (int i = 0; i < l->n_args; i++) {
-		const int buf = l->args[i].buf;
-		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH ||
-			op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
-			continue;
-		for (int k = p->bufs[buf].first > first ? p->bufs[buf].first : first; k < launch; k++)
-			for (int a = 0; a < p->launches[k].n_args; a++)
-				if (p->launches[k].args[a].buf == buf && is_of_outs(p, first, k) && operand_is_written(
-						op_table[p->launches[k].op].operands[p->launches[k].args[a].operand].role))
-					return true;
-	}
-	return false;
-}
-
 /* The logits of other rows of the step launched last. */
 static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 {
@@ -476,7 +456,7 @@ static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 	prepare_phase(c, size);
 	TRY(copy_inputs(c, size));
 	for (int i = first; i < p->n_launches; i++)
-		if (is_of_outs(p, first, i))
+		if (cuda_is_of_outs(p, first, i))
 			TRY(launch_one(c, c->arena, p, &p->launches[i]));
 	return ATLAS_OK;
 }

@@ -10,7 +10,7 @@
 #include "artifacts/random_weights.h"
 #include "artifacts/ranks.h"
 #include "artifacts/seconds.h"
-#include "runtime/rank_device.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session_handle.h"
 
 #include <stdlib.h>

@@ -676,12 +676,13 @@ static bool has_collectives(const Target *target)
 /* Kernels of experts take each pair of a row and an expert: those of other ranks they cannot leave out yet. */
 static void check_experts(Cutter *x)
 {
-	for (int i = 0; i < x->g->n_ops && x->c->cmd.n_targets && !x->c->cmd.estimate; i++)
-		if (x->g->ops[i].kind == OP_own_experts) {
-			fail_at(&x->c->diags, A0733, x->c->model.options.at_ranks, "parallel.ranks = %d: no kernels of %s leave out "
-				"experts of other ranks: parallel.experts = \"cut\"", x->n, x->c->cmd.targets[0]);
-			return;
-		}
+	const CommandLine *cmd = &x->c->cmd;
+	int i = 0;
+	while (i < x->g->n_ops && x->g->ops[i].kind != OP_own_experts)
+		i++;
+	if (i < x->g->n_ops && cmd->n_targets && !cmd->estimate)
+		fail_at(&x->c->diags, A0733, x->c->model.options.at_ranks, "parallel.ranks = %d: no kernels of %s leave out "
+			"experts of other ranks: parallel.experts = \"cut\"", x->n, cmd->targets[0]);
 }
 
 /* cut_ranks - the graph that each of several ranks runs.

@@ -516,11 +516,11 @@ static bool attention_step(Fuser *f, int i)
 	NewKeys n;
 	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
 	const bool is_verify = f->low->kind == VERIFY;
-	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	const bool has_positions = f->low->kind != DRAFT || !f->c->ranks.n; /* the launches that draw for ranks leave none */
+	if (f->low->kind == PREFILL || !has_positions || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
-	if (operand(look, "sinks") >= 0 || (f->low->kind == DRAFT && f->c->ranks.n))
-		return fail_note(f, operand(look, "sinks") >= 0 ? "the launch that does both has no sinks"
-			: "drafts of several ranks are drawn by a launch that leaves no positions");
+	if (operand(look, "sinks") >= 0)
+		return fail_note(f, "the launch that does both has no sinks");
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
 		f->at[GATE] = -1;
 		gate = NULL;
@@ -713,10 +713,7 @@ static const Fusion fusions[] = {
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
-	{"norm_logits", fuse_head_of_ranks, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
-		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_gather_ranks, 2, "y", "part"), FOUND(OP_sample, 3, "z", "logits")}},
-	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
-	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
+	FUSIONS_OF_RANKS {"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
 	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
 		FOUND(OP_embed, 0, "row_token", "row_token")}},

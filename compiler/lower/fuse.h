@@ -112,6 +112,11 @@ void take_members(Fuser *f, const Fusion *x);
  * i on. */
 void lower_collective(Fuser *f, const GraphOp *op);
 bool fuse_sum_peers(Fuser *f, int i);
+/* Rows of the table of fusions. */
+#define FUSIONS_OF_RANKS \
+	{"norm_logits", fuse_head_of_ranks, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"), \
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_gather_ranks, 2, "y", "part"), FOUND(OP_sample, 3, "z", "logits")}}, \
+	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
 
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);

@@ -70,7 +70,7 @@ LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing)
 	return op;
 }
 
-/* A rank knows the best of its own columns alone, which nobody asks for: who draws reads all. */
+/* A rank knows the best of its own columns alone, which stays unused: the launch that draws reads all. */
 bool fuse_head_of_ranks(Fuser *f, int i)
 {
 	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *linear = member(f, i + 2), *all = member(f, i + 3);

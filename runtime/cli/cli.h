@@ -110,9 +110,8 @@ void cli_message(const Args *args, const char *place, MessageKind kind, const ch
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
 
-/* For --devices with several GPUs: begins a group of ranks, starts the processes of all but rank 0, which have the whole
- * verb for themselves, and gives rank 0 its seat. False: the verb is not run, *code is how the process ends. Before any
- * thread. cli_end_ranks: after the verb; NULL is fine. */
+/* For --devices with several GPUs: starts a process for each rank but this one, rank 0, which gets its seat. False: the
+ * verb is not run, *code is how the process ends. Before any thread. cli_end_ranks: after the verb. */
 bool cli_start_ranks(Args *args, int *code);
 void cli_end_ranks(const Args *args);
 

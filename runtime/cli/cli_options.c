@@ -258,10 +258,12 @@ static const Opt options[] = {
 		DEVICE, FIELD(device), 0, 0},
 	{"--device-index", 0, COMPUTES | TUNE | RECEIPT | MEMORY, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
-	{"--devices", 0, RUN | CHAT | BENCH | SERVE | DUMP, "N,N,...", "the GPUs of a plan for several ranks, rank 0 first; "
-		"each has a process of its own", TEXT, FIELD(devices), 0, 0},
-	{"--share-gpu", 0, RUN | CHAT | BENCH | SERVE | DUMP, NULL, "with --devices: several ranks may be on one GPU, where "
-		"they wait for each other's turns: a test, slow", FLAG, FIELD(share_gpu), 0, 0},
+	{"--devices", 0, RUN | CHAT | BENCH | SERVE | DUMP, "N,N,...",
+		"the GPUs of a plan for several ranks, rank 0 first, a process each",
+		TEXT, FIELD(devices), 0, 0},
+	{"--share-gpu", 0, RUN | CHAT | BENCH | SERVE | DUMP, NULL,
+		"with --devices: several ranks may be on one GPU, in turns: a test, slow",
+		FLAG, FIELD(share_gpu), 0, 0},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "threads of device cpu (default: the number of processors)",
 		INTEGER, FIELD(threads), 1, 64},
 	{"--steps-ahead", 0, RUN | CHAT | BENCH | SERVE, "N", "steps queued ahead on a GPU; 1 = one at a time (default: 8)",

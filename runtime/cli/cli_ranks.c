@@ -4,7 +4,7 @@
  * and end with it. Of a failure all ranks know; rank 0 alone says it.
  */
 #include "runtime/cli/cli.h"
-#include "runtime/rank_group.h"
+#include "runtime/ranks/rank_group.h"
 #include "runtime/session.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static int follow(const Args *args, RankGroup *group, int rank, int device, pid_
 	if (getppid() != parent || group_join(group, rank, NULL, &error) != ATLAS_OK)
 		return EXIT_PEER_LOST;
 	own.quiet = true;
-	const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	const int nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (nowhere >= 0)
 		dup2(nowhere, STDERR_FILENO); /* rank 0 says what is wrong */
 	int code = cli_open_plan(&own, args->plan, &plan);

@@ -3,7 +3,7 @@
 #define ATLAS_CUDA_PEERS_H
 
 #include "runtime/driver.h"
-#include "runtime/rank_group.h"
+#include "runtime/ranks/rank_group.h"
 
 typedef struct CudaPeers { /* zeroed = none */
 	int n, rank;

@@ -4,7 +4,7 @@
  * descriptor is given away, and nothing is launched before all ranks have written the heads of theirs: no kernel can
  * find a word that is not there yet.
  */
-#include "runtime/cuda_peers.h"
+#include "runtime/ranks/cuda_peers.h"
 #include "artifacts/hash.h"
 #include "artifacts/peers.h"
 #include "runtime/device.h"
@@ -52,7 +52,7 @@ static AtlasStatus map(const PeerRoad *road, CudaPeers *p, int rank, AtlasError 
 	const CuResult r = road->cu->MemSetAccess(p->at[rank], p->bytes, &access, 1);
 	if (r == CU_SUCCESS)
 		return ATLAS_OK;
-	return error_set(error, ATLAS_NO_PEER, "rank %d cannot reach the memory of rank %d (%s): %s", p->rank, rank,
+	return error_set(error, ATLAS_NO_DEVICE, "rank %d cannot reach the memory of rank %d (%s): %s", p->rank, rank,
 		road->card, driver_error(road->cu, r));
 }
 

@@ -3,7 +3,7 @@
  * What is shared is one mapping that fork hands on, with a mapping of a memory file for records, whose size is known
  * later. A waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
  */
-#include "runtime/rank_group.h"
+#include "runtime/ranks/rank_group.h"
 #include "artifacts/seconds.h"
 #include "runtime/device.h"
 
@@ -35,7 +35,7 @@ enum {
 
 typedef struct Shared {
 	_Atomic uint32_t lost;      /* 1 + the rank that failed first; 0 = none */
-	_Atomic uint32_t is_told;   /* status and text are there */
+	_Atomic uint32_t has_text;   /* status and text are there */
 	_Atomic int status;
 	char text[400];
 	_Atomic uint32_t is_open;
@@ -100,7 +100,7 @@ static void lose(RankGroup *g, int rank, AtlasStatus status, const char *text)
 		return;
 	snprintf(g->s->text, sizeof g->s->text, "%s", text);
 	atomic_store(&g->s->status, (int)status);
-	atomic_store(&g->s->is_told, 1);
+	atomic_store(&g->s->has_text, 1);
 	syscall(SYS_futex, &g->s->posted, FUTEX_WAKE, PLAN_MAX_RANKS, NULL, NULL, 0);
 }
 
@@ -111,7 +111,7 @@ AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 	const uint32_t lost = atomic_load(&g->s->lost);
 	if (!lost)
 		return ATLAS_OK;
-	for (int i = 0; i < 100 && !atomic_load(&g->s->is_told); i++)
+	for (int i = 0; i < 100 && !atomic_load(&g->s->has_text); i++)
 		sleep_ms(1);
 	const AtlasStatus status = (AtlasStatus)atomic_load(&g->s->status);
 	if ((int)lost - 1 == g->rank)
@@ -142,10 +142,10 @@ static void look_at_children(RankGroup *g)
 	}
 }
 
-/* How far a rank is behind what was posted, and since when: to find one that beats but does nothing. */
-typedef struct Behind { uint32_t done; int64_t since; } Behind;
+/* What a rank has done, and since when no more: to find one that beats but does nothing. */
+typedef struct Progress { uint32_t done; int64_t since; } Progress;
 
-static void look_at_beats(RankGroup *g, Behind *behind, int64_t now)
+static void look_at_beats(RankGroup *g, Progress *progress, int64_t now)
 {
 	for (int r = 0; r < g->n; r++) {
 		const int64_t beat = atomic_load(&g->s->beat[r]);
@@ -153,9 +153,9 @@ static void look_at_beats(RankGroup *g, Behind *behind, int64_t now)
 		const bool is_late = r && atomic_load(&g->s->is_open) && done != atomic_load(&g->s->posted);
 		if (r != g->rank && beat && now - beat > LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "nothing was heard of it for 3 seconds");
-		if (!is_late || done != behind[r].done)
-			behind[r] = (Behind){done, now};
-		else if (g->rank == 0 && now - behind[r].since > 4 * LATE_MS)
+		if (!is_late || done != progress[r].done)
+			progress[r] = (Progress){done, now};
+		else if (g->rank == 0 && now - progress[r].since > 4 * LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "it has not gone on for 12 seconds");
 	}
 }
@@ -171,7 +171,7 @@ static void end_the_rest(RankGroup *g)
 static void *watch(void *at)
 {
 	RankGroup *g = at;
-	Behind behind[PLAN_MAX_RANKS] = {{0, 0}};
+	Progress progress[PLAN_MAX_RANKS] = {{0, 0}};
 	int64_t lost_at = 0;
 	while (!atomic_load(&g->stops)) {
 		const int64_t now = now_ms();
@@ -180,7 +180,7 @@ static void *watch(void *at)
 			look_at_children(g);
 		else if (getppid() != g->parent)
 			_exit(10);
-		look_at_beats(g, behind, now);
+		look_at_beats(g, progress, now);
 		if (atomic_load(&g->s->lost)) {
 			volatile uint32_t *word = atomic_load(&g->abort);
 			if (word)

@@ -1,10 +1,10 @@
 /* rank_device.c - every call of rank 0's session becomes a record that the other ranks replay.
  *
  * Slots, pages, sampling, time and cancelling are rank 0's alone; the others have no queue and no choice. What a call
- * reads of the host goes along: inputs of a step, entries of a page table, masks. What comes back, tokens and logits, is
- * equal on all ranks, so rank 0 takes its own.
+ * reads of the host goes along: inputs of a step, entries of a page table, masks. What comes back, tokens and logits,
+ * is equal on all ranks, so rank 0 takes its own.
  */
-#include "runtime/rank_device.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/cuda.h"
 
 #include <stdlib.h>
@@ -67,28 +67,28 @@ static RankRecord *record(Ranked *r, RecordKind kind, const int *args, int n, co
 	return to;
 }
 
-static bool tell(Ranked *r, RecordKind kind, const int *args, int n, const void *data, int64_t bytes)
+static bool post(Ranked *r, RecordKind kind, const int *args, int n, const void *data, int64_t bytes)
 {
 	if (!record(r, kind, args, n, data, bytes))
 		return false;
 	group_post(r->group);
 	return true;
 }
-#define TELL(r, kind, data, bytes, ...) \
-	tell(r, kind, (int[]){__VA_ARGS__}, (int)(sizeof (int[]){__VA_ARGS__} / sizeof(int)), data, bytes)
+#define POST(r, kind, data, bytes, ...) \
+	post(r, kind, (int[]){__VA_ARGS__}, (int)(sizeof (int[]){__VA_ARGS__} / sizeof(int)), data, bytes)
 
-static bool tell_step(Ranked *r, RecordKind kind, const StepSize *s, int n)
+static bool post_step(Ranked *r, RecordKind kind, const StepSize *s, int n)
 {
 	int64_t from = 0, bytes = 0;
 	const uint8_t *image = s->is_same ? NULL : cuda_image(r->inner, s, &from, &bytes);
-	return TELL(r, kind, image ? image + from : NULL, bytes, (int)s->phase, s->rows, s->outs, s->segs, s->each, s->flags,
-		s->is_same, n, (int)from);
+	return POST(r, kind, image ? image + from : NULL, bytes, (int)s->phase, s->rows, s->outs, s->segs, s->each,
+		s->flags, s->is_same, n, (int)from);
 }
 
 static AtlasStatus ranked_launch(Device *d, const StepSize *size, int n)
 {
 	Ranked *r = (Ranked *)d;
-	return tell_step(r, LAUNCH, size, n) ? seen(r, r->inner->ops->launch(r->inner, size, n)) : lost(r);
+	return post_step(r, LAUNCH, size, n) ? seen(r, r->inner->ops->launch(r->inner, size, n)) : lost(r);
 }
 
 static AtlasStatus ranked_wait(Device *d)
@@ -106,7 +106,7 @@ static AtlasStatus ranked_look(Device *d, bool *is_busy)
 static AtlasStatus ranked_trace(Device *d, const StepSize *size, DeviceLayerFn *fn, void *ctx)
 {
 	Ranked *r = (Ranked *)d;
-	return tell_step(r, TRACE, size, 1) ? seen(r, r->inner->ops->trace(r->inner, size, fn, ctx)) : lost(r);
+	return post_step(r, TRACE, size, 1) ? seen(r, r->inner->ops->trace(r->inner, size, fn, ctx)) : lost(r);
 }
 
 static AtlasStatus ranked_read(Device *d, const char *tensor, int64_t first, int64_t n, float *dst)
@@ -119,14 +119,14 @@ static AtlasStatus ranked_put_pages(Device *d, int slot, int first, int n)
 {
 	Ranked *r = (Ranked *)d;
 	const int32_t *row = r->base.io.new_pages + (int64_t)slot * r->graph->max_pages + first;
-	return TELL(r, PUT_PAGES, row, 4 * (int64_t)n, slot, first, n)
+	return POST(r, PUT_PAGES, row, 4 * (int64_t)n, slot, first, n)
 		? seen(r, r->inner->ops->put_pages(r->inner, slot, first, n)) : lost(r);
 }
 
 static AtlasStatus ranked_put_mask(Device *d, int slot, const uint32_t *words)
 {
 	Ranked *r = (Ranked *)d;
-	return TELL(r, PUT_MASK, words, 4 * (int64_t)mask_words(r->graph), slot)
+	return POST(r, PUT_MASK, words, 4 * (int64_t)mask_words(r->graph), slot)
 		? seen(r, r->inner->ops->put_mask(r->inner, slot, words)) : lost(r);
 }
 
@@ -144,27 +144,27 @@ static AtlasStatus ranked_copy_pages(Device *d, const int32_t *pages, int n, uin
 static AtlasStatus ranked_clone_page(Device *d, int32_t from, int32_t to)
 {
 	Ranked *r = (Ranked *)d;
-	return TELL(r, CLONE_PAGE, NULL, 0, from, to) ? seen(r, r->inner->ops->clone_page(r->inner, from, to)) : lost(r);
+	return POST(r, CLONE_PAGE, NULL, 0, from, to) ? seen(r, r->inner->ops->clone_page(r->inner, from, to)) : lost(r);
 }
 
 static AtlasStatus ranked_note_prompt(Device *d, int slot, const int32_t *tokens, int n)
 {
 	Ranked *r = (Ranked *)d;
-	return TELL(r, NOTE_PROMPT, tokens, 4 * (int64_t)n, slot, n)
+	return POST(r, NOTE_PROMPT, tokens, 4 * (int64_t)n, slot, n)
 		? seen(r, r->inner->ops->note_prompt(r->inner, slot, tokens, n)) : lost(r);
 }
 
 static AtlasStatus ranked_keep_states(Device *d, int slot, int position, int snapshot, bool is_back)
 {
 	Ranked *r = (Ranked *)d;
-	return TELL(r, KEEP_STATES, NULL, 0, slot, position, snapshot, is_back)
+	return POST(r, KEEP_STATES, NULL, 0, slot, position, snapshot, is_back)
 		? seen(r, r->inner->ops->keep_states(r->inner, slot, position, snapshot, is_back)) : lost(r);
 }
 
 static void ranked_close(Device *d)
 {
 	Ranked *r = (Ranked *)d;
-	if (TELL(r, CLOSE, NULL, 0, 0)) {
+	if (POST(r, CLOSE, NULL, 0, 0)) {
 		r->inner->ops->wait(r->inner);
 		group_barrier(r->group, NULL);
 	}
@@ -193,8 +193,6 @@ AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifac
 	*device = &r->base;
 	return ATLAS_OK;
 }
-
-Device *ranked_inner(Device *d) { return d->ops == &ranked_ops ? ((Ranked *)d)->inner : d; }
 
 /* The other ranks --------------------------------------------------------------------------------------------- */
 

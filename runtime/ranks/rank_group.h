@@ -26,7 +26,7 @@ void group_leave(RankGroup *g);
 int group_ranks(const RankGroup *g);
 int group_rank(const RankGroup *g);
 
-/* Of what all ranks must have alike. A rank whose facts differ from those of rank 0 is refused on all, with a text that
+/* What all ranks must have alike. A rank whose facts differ from those of rank 0 is refused on all, with a text that
  * names what. Comes with a barrier. */
 typedef struct RankFacts {
 	uint8_t plan[32], schedule[32]; /* root hash; digests of all phases' collectives together */
