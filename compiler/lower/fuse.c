@@ -516,8 +516,8 @@ static bool attention_step(Fuser *f, int i)
 	NewKeys n;
 	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
 	const bool is_verify = f->low->kind == VERIFY;
-	const bool has_positions = f->low->kind != DRAFT || !f->c->ranks.n; /* the launches that draw for ranks leave none */
-	if (f->low->kind == PREFILL || !has_positions || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	if (f->low->kind == PREFILL || (f->low->kind == DRAFT && f->c->ranks.n /* whose draws leave no positions */) ||
+		!new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
 	if (operand(look, "sinks") >= 0)
 		return fail_note(f, "the launch that does both has no sinks");

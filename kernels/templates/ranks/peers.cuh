@@ -18,7 +18,8 @@
 #include "shared/types.cuh"
 
 constexpr int PEER_RANKS = 0, PEER_RANK = 1, PEER_EPOCH = 2, PEER_ARRIVED = 3, PEER_FAULT = 4, PEER_ABORT = 6,
-	PEER_ARENAS = 8, PEER_FLAGS = 64, PEER_BLOCKS = 64, PEER_SLOTS = 1024, PEER_MOST = 8;
+	PEER_ARENAS = 8, PEER_FLAGS = 64, PEER_BLOCKS = 64, PEER_PUSHED = 1024, PEER_PIECE = 16384, PEER_MOST = 8,
+	PEER_SLOTS = PEER_PUSHED + 2 * PEER_MOST * PEER_PIECE;
 
 __device__ __forceinline__ u32 load_acquire_sys(const i32 *p)
 {
@@ -46,6 +47,12 @@ __device__ __forceinline__ uint4 load16_sys(const void *p)
 	asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
 		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
 	return v;
+}
+
+__device__ __forceinline__ void store16_sys(void *p, uint4 v)
+{
+	asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};"
+		:: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
 // PER elements of T in a row: 16 bytes, or one of f32.
@@ -93,6 +100,11 @@ struct Peers {
 	__device__ __forceinline__ i32 *arena(int r) const
 	{
 		return reinterpret_cast<i32 *const *>(own + PEER_ARENAS)[r];
+	}
+	// Where rank `to` finds what rank `from` has sent it.
+	__device__ __forceinline__ i32 *pushed(int to, int from) const
+	{
+		return arena(to) + PEER_PUSHED + i64(int(epoch & 1) * PEER_MOST + from) * PEER_PIECE;
 	}
 	// The slot of rank r, of `words` words.
 	__device__ __forceinline__ i32 *slot(int r, int words) const
