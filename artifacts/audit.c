@@ -470,7 +470,7 @@ static void json_target(const Artifact *a, const TargetPlan *t, const Slot *ledg
 	json_field(out, "target", t->target);
 	fprintf(out, ",\"smem_block_bytes\":%d,\"n_sms\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes,
 		t->n_sms, candidates);
-	for (int i = 0; i < ARENA_COUNT; i++)
+	for (int i = 0; i < (t->arena_bytes[ARENA_PEER] ? ARENA_COUNT : ARENA_STORED); i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
 	fputs("},\"phases\":[", out);
 	for (int i = 0; i < t->n_phases; i++) {

@@ -139,9 +139,10 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 		{"kernels", true, code ? round_up(code) + LOADER_BYTES : 0},
 		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
 		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]},
-		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]}};
+		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]},
+		{"seen by other ranks", true, arena[ARENA_PEER]}};
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
-	const int always = sizeof list / sizeof list[0] - 2; /* no line of a thing that most models do not have */
+	const int always = sizeof list / sizeof list[0] - 3; /* no line of a thing that most models do not have */
 	int n = 0;
 	for (int i = 0; i < (int)(sizeof list / sizeof list[0]); i++)
 		if (i < always || list[i].bytes)

@@ -14,7 +14,7 @@ typedef struct MemoryItem {
 	bool is_on_device; /* else in pinned memory of the host */
 	int64_t bytes;
 } MemoryItem;
-enum { MEMORY_MAX_ITEMS = 13 };
+enum { MEMORY_MAX_ITEMS = 14 };
 
 /* What the driver keeps of kernels and graphs. */
 typedef struct MemoryLoad {

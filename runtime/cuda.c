@@ -137,7 +137,7 @@ static AtlasStatus take_memory(Cuda *c)
 	int64_t bytes[ARENA_COUNT];
 	size_t free_bytes, total_bytes;
 	const int64_t snapshots = c->artifact->graph.snapshots * snapshot_bytes(&c->artifact->graph);
-	int64_t need = snapshots;
+	int64_t need = snapshots + c->plan->arena_bytes[ARENA_PEER];
 	memcpy(bytes, c->plan->arena_bytes, sizeof bytes);
 	bytes[ARENA_IO] *= io_images(&c->artifact->graph);
 	for (int i = 0; i < ARENA_RING; i++)
