@@ -1,10 +1,10 @@
 /* peers.h - the memory that ranks show each other (ARENA_PEER): where in it what lies, in words of 32 bits.
  *
  * Each rank has one such arena, of the same layout, and maps those of the others. The words up to PEER_FLAGS are the
- * rank's own: the host writes them when a session opens, the kernels count the collectives in them. Flags and
- * what is pushed are written by the others, one word by each rank for each block of a launch; what follows PEER_SLOTS is written by the rank and
- * read by the others: two slots of equal size, which collectives take in turns. An arena of zeros is that of a rank
- * alone. kernels/templates/ranks/peers.cuh has the same numbers.
+ * rank's own: the host writes them when a session opens, the kernels count the collectives in them. Flags and what is
+ * pushed are written by the others. What follows PEER_SLOTS is written by the rank and read by the others: two slots of
+ * equal size, which collectives take in turns. An arena of zeros is that of a rank alone.
+ * kernels/templates/ranks/peers.cuh has the same numbers.
  */
 #ifndef ATLAS_PEERS_H
 #define ATLAS_PEERS_H

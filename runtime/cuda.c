@@ -809,14 +809,6 @@ static int most_outs(const Cuda *c)
 	return most;
 }
 
-static bool has_tensor(const Graph *g, const char *name)
-{
-	int i = 0;
-	while (i < g->n_tensors && strcmp(g->tensors[i].name, name) != 0)
-		i++;
-	return i < g->n_tensors;
-}
-
 /* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
  * largest step. */
 static AtlasStatus find_io(Cuda *c)
@@ -831,7 +823,7 @@ static AtlasStatus find_io(Cuda *c)
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
 		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, head_drafts(g) ? rows : 0},
 		{"slot_draft", &io->slot_draft, g->ngram_max ? (int64_t)g->slots * (g->verify_rows - 1) : 0},
-		{"out_row", &io->out_row, outs}, {"rank", &c->rank, has_tensor(g, "rank")},
+		{"out_row", &io->out_row, outs}, {"rank", &c->rank, -1 /* may be absent */},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
 		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
@@ -853,6 +845,8 @@ static AtlasStatus find_io(Cuda *c)
 			io->seg = c->unread_seg;
 			continue;
 		}
+		if (!largest && wanted[w].n < 0)
+			continue;
 		if (!largest || largest->bytes < 4 * wanted[w].n)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s for %lld values",
 				wanted[w].name, (long long)wanted[w].n);

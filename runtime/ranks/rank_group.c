@@ -145,15 +145,17 @@ static void look_at_children(RankGroup *g)
 /* What a rank has done, and since when no more: to find one that beats but does nothing. */
 typedef struct Progress { uint32_t done; int64_t since; } Progress;
 
-static void look_at_beats(RankGroup *g, Progress *progress, int64_t now)
+/* awake: since when this thread has come round regularly. What it missed before says nothing of the others: the whole
+ * machine may have stood still. */
+static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64_t now)
 {
 	for (int r = 0; r < g->n; r++) {
 		const int64_t beat = atomic_load(&g->s->beat[r]);
 		const uint32_t done = atomic_load(&g->s->done[r]);
 		const bool is_late = r && atomic_load(&g->s->is_open) && done != atomic_load(&g->s->posted);
-		if (r != g->rank && beat && now - beat > LATE_MS)
+		if (r != g->rank && beat && now - (beat > awake ? beat : awake) > LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "nothing was heard of it for 3 seconds");
-		if (!is_late || done != progress[r].done)
+		if (!is_late || done != progress[r].done || progress[r].since < awake)
 			progress[r] = (Progress){done, now};
 		else if (g->rank == 0 && now - progress[r].since > 4 * LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "it has not gone on for 12 seconds");
@@ -172,7 +174,7 @@ static void *watch(void *at)
 {
 	RankGroup *g = at;
 	Progress progress[PLAN_MAX_RANKS] = {{0, 0}};
-	int64_t lost_at = 0;
+	int64_t lost_at = 0, awake = now_ms(), last = awake;
 	while (!atomic_load(&g->stops)) {
 		const int64_t now = now_ms();
 		atomic_store(&g->s->beat[g->rank], now);
@@ -180,7 +182,9 @@ static void *watch(void *at)
 			look_at_children(g);
 		else if (getppid() != g->parent)
 			_exit(10);
-		look_at_beats(g, progress, now);
+		awake = now - last > 10 * BEAT_MS ? now : awake;
+		last = now;
+		look_at_beats(g, progress, awake, now);
 		if (atomic_load(&g->s->lost)) {
 			volatile uint32_t *word = atomic_load(&g->abort);
 			if (word)
