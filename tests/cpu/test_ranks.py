@@ -369,6 +369,14 @@ CUTS = [
     (lambda r, g: r["phases"][0].update(digest=bytes(32)), r"the schedule of collectives of phases 1 is not"),
     (lambda r, g: r["phases"].pop(), r"the schedule of collectives"),
     (lambda r, g: r["phases"][0].update(n_collectives=2), r"the schedule of collectives"),
+    (lambda r, g: r["places"].pop(), r"ranks: \d+ places of \d+ weights"),
+    (lambda r, g: r["places"][1].update(r["places"][0]), r"weight .*: overlaps"),
+    (
+        lambda r, g: r["places"][-1].update(offset=r["places"][-1]["offset"] + 1),
+        r"weight .*: (offset|overlaps|outside)",
+    ),
+    (lambda r, g: r.update(weight_bytes=0), r"weight .*: outside a rank's arena of 0 bytes"),
+    (lambda r, g: r.update(peer_bytes=4096), r"ranks: arenas of \d+ and 4096 bytes"),
 ]
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
 
+import msgpack
 import numpy as np
 import pytest
+from plan_file import put_together, take_apart
 from safetensors.numpy import load_file
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
@@ -110,7 +113,7 @@ def is_gone(pid):
 
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4, 0.8])
 def test_a_killed_rank_ends_all(atlas, plan_on, env, delay):
-    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "2000"})
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
     while not (rank := other_rank(run)):
         time.sleep(0.005)
     time.sleep(delay)
@@ -122,7 +125,7 @@ def test_a_killed_rank_ends_all(atlas, plan_on, env, delay):
 
 
 def test_a_stopped_rank_ends_all(atlas, plan_on, env):
-    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "2000"})
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
     while not (rank := other_rank(run)):
         time.sleep(0.005)
     time.sleep(0.5)
@@ -134,7 +137,7 @@ def test_a_stopped_rank_ends_all(atlas, plan_on, env):
 
 
 def test_ranks_end_with_the_command(atlas, plan_on, env):
-    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "2000"})
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
     while not (rank := other_rank(run)):
         time.sleep(0.005)
     time.sleep(0.3)
@@ -173,3 +176,21 @@ def test_what_has_no_kernels(atlasc, tmp_path):
     done = atlasc(FIXTURES / "qwen3_moe", *words, "sm_90a")
     assert done.returncode == 3 and 'leave out experts of other ranks: parallel.experts = "cut"' in done.stderr
     assert not (tmp_path / "plan.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r.update(peer_bytes=r["peer_bytes"] + 512), "arena peer of .* does not fit the largest part"),
+        (lambda r: r.update(weight_bytes=r["weight_bytes"] + 256), "its weight arena is not the graph's"),
+        (lambda r: r["places"].reverse(), "is not where|overlaps|is not what|which is not an operand of layer|outside"),
+    ],
+)
+def test_faults_of_arenas(atlas, plan_on, tmp_path, change, said):
+    data = plan_on("qwen3", 2).read_bytes()
+    sections = take_apart(data)
+    ranks = msgpack.unpackb(sections["ranks"])
+    change(ranks)
+    (tmp_path / "edited.bin").write_bytes(put_together(data[:12], {**sections, "ranks": msgpack.packb(ranks)}))
+    done = atlas("info", tmp_path / "edited.bin")
+    assert done.returncode == 6 and re.search(said, done.stderr), done.stderr
