@@ -72,6 +72,8 @@ static int follow(const Args *args, RankGroup *group, int rank, int device, pid_
 	return atlas_status_exit_code(s);
 }
 
+static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
+
 bool cli_start_ranks(Args *args, int *code)
 {
 	int devices[PLAN_MAX_RANKS];
@@ -108,6 +110,7 @@ bool cli_start_ranks(Args *args, int *code)
 			return false;
 		}
 	}
+	group_at_end(group, say_last, args);
 	*code = group_join(group, 0, pids, &error) == ATLAS_OK ? EXIT_OK : cli_fail(args, &error);
 	*seat = (RankSeat){group, args->share_gpu};
 	args->seat = seat;

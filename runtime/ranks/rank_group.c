@@ -57,6 +57,7 @@ struct RankGroup {
 	bool is_watching;
 	atomic_bool stops;
 	_Atomic(volatile uint32_t *) abort;
+	GroupLastFn *last; void *last_ctx;
 };
 
 static int64_t now_ms(void) { return (int64_t)(seconds_now() * 1e3); }
@@ -164,6 +165,9 @@ static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64
 
 static void end_the_rest(RankGroup *g)
 {
+	AtlasError error = {0};
+	if (g->last && group_check(g, &error) != ATLAS_OK)
+		g->last(g->last_ctx, &error);
 	for (int r = 1; r < g->n && g->rank == 0; r++)
 		if (g->pids[r])
 			kill(g->pids[r], SIGKILL);
@@ -198,6 +202,12 @@ static void *watch(void *at)
 	return NULL;
 }
 
+void group_at_end(RankGroup *g, GroupLastFn *fn, void *ctx)
+{
+	g->last = fn;
+	g->last_ctx = ctx;
+}
+
 AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *error)
 {
 	g->rank = rank;
@@ -207,7 +217,12 @@ AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *er
 		for (int j = 0; i != rank && j < g->n; j++)
 			if (g->sockets[i][j])
 				close(g->sockets[i][j]);
-	if (pthread_create(&g->thread, NULL, watch, g) != 0)
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the caller */
+	const bool is_there = pthread_create(&g->thread, NULL, watch, g) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!is_there)
 		return error_set(error, ATLAS_NO_MEMORY, "rank %d has no thread to watch the others", rank);
 	g->is_watching = true;
 	return ATLAS_OK;
