@@ -465,18 +465,11 @@ def test_lies(atlas, compiled, tmp_path, seed):
 
 
 def bytes_of_each(sections):
-    """Weights, each once and at a multiple of 256, and state of a rank, from the graph's shapes."""
-    graph, ranks = msgpack.unpackb(sections["graph"]), msgpack.unpackb(sections["ranks"])
-    bits = {"bf16": 16, "f16": 16, "f32": 32, "i32": 32, "e4m3": 8, "e2m1": 4}
-    cut, seen, total = {c["tensor"] for c in ranks["cuts"]}, set(), 0
-    for is_cut in (False, True):
-        for i, t in enumerate(graph["tensors"]):
-            size = int(np.prod(t["shape"])) * bits[t["dtype"]] // 8
-            if t["role"] == "state" and not is_cut:
-                total += size
-            elif t["role"] == "weight" and (i in cut) == is_cut and t["weight"] not in seen:
-                total += -(-size // 256) * 256
-                seen |= set(range(t["weight"], t["weight"] + t["n_weights"]))
+    """Weights, each tensor at a multiple of 256, and state of a rank, from the graph's shapes."""
+    bits, total = {"bf16": 16, "f16": 16, "f32": 32, "i32": 32, "e4m3": 8, "e2m1": 4}, 0
+    for t in msgpack.unpackb(sections["graph"])["tensors"]:
+        size = int(np.prod(t["shape"])) * bits[t["dtype"]] // 8
+        total += size if t["role"] == "state" else -(-size // 256) * 256 if t["role"] == "weight" else 0
     return total
 
 
