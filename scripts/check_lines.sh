@@ -40,7 +40,7 @@ rooms='29260 compiler
 2390 compiler/kernelgen
 13930 artifacts
 3810 runtime/cpu
-990 runtime/ranks
+1010 runtime/ranks
 6200 runtime/text
 11660 runtime/cli
 1460 runtime/cli/page

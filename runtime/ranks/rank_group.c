@@ -146,8 +146,8 @@ static void look_at_children(RankGroup *g)
 /* What a rank has done, and since when no more: to find one that beats but does nothing. */
 typedef struct Progress { uint32_t done; int64_t since; } Progress;
 
-/* awake: since when this thread has come round regularly. What it missed before says nothing of the others: the whole
- * machine may have stood still. */
+/* awake: since when this thread has come round regularly. What it missed before says nothing of the others: all
+ * processes may have been paused. */
 static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64_t now)
 {
 	for (int r = 0; r < g->n; r++) {

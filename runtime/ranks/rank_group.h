@@ -20,7 +20,7 @@ typedef struct RankGroup RankGroup;
 RankGroup *group_begin(int n, AtlasError *error);
 /* In each process, once, after all are forked; `pids` [n] in rank 0's, of the others, is copied. Starts the thread. */
 AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *error);
-/* What the thread calls before it ends this process, which has not left 2.5 s after a loss: nothing asked the session. */
+/* What the thread calls before it ends a process that has not left 2.5 s after a loss: nothing asked its session. */
 typedef void GroupLastFn(void *ctx, const AtlasError *error);
 void group_at_end(RankGroup *g, GroupLastFn *fn, void *ctx);
 /* Stops the thread; rank 0 waits up to 1 s for the other processes, then kills them. Frees the group. */

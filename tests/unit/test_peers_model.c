@@ -3,9 +3,9 @@
  * A state is where each block of each rank is, which stores can be seen by the others, and which are not there yet.
  * Stores arrive in any order, but a release after all that its block stored before it. From the first state all
  * others are visited. In none may a block read a part of another collective than its own; each but the last has a
- * successor.
- * Parts that are pushed carry their collective with them: there, a part that is written over before it was seen leaves its
- * reader waiting. The same with one slot, or with a flag that does not release, must go wrong: what the protocol has is what it needs.
+ * successor. Parts that are pushed carry their collective with them: there, a part that is written over before it was
+ * seen leaves its reader waiting. The same with one slot, or with a flag that does not release, must go wrong: what
+ * the protocol has is what it needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* test_rank_group.c - processes of ranks: what they compare, hand round and take in turn, and what all know of a loss. */
+/* test_rank_group.c - processes of ranks: what they compare, hand round and take in turn, and what all know of a
+ * loss. */
 #include "runtime/device.h"
 #include "runtime/ranks/rank_group.h"
 
