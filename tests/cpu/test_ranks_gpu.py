@@ -146,6 +146,17 @@ def test_ranks_end_with_the_command(atlas, plan_on, env):
     assert is_gone(rank)
 
 
+def test_a_signal_reaches_the_command(atlas, plan_on, env):
+    """Not the thread that watches, whose mask is its own."""
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(1.0)
+    run.terminate()
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == 130 and is_gone(rank), said
+
+
 @pytest.mark.parametrize(
     ("devices", "code", "said"),
     [
