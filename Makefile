@@ -45,7 +45,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 GEN := $(addprefix $(BUILD)/gen/,kernel_table.o family_toml.o tuning_toml.o)
 ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(filter-out compiler/kernelgen/%,$(wildcard compiler/*.c compiler/*/*.c models/*/*.c))) $(GEN)
-RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/text/*.c)) \
+RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/ranks/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
 CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/serve/*.c \
 	runtime/grammar/*.c artifacts/manual.c artifacts/new_file.c))

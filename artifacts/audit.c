@@ -277,7 +277,7 @@ static void print_ranks(const Artifact *a, FILE *out)
 	const Ranks *r = &a->ranks;
 	const char *experts = artifact_option(a, "parallel.experts");
 	MemoryItem items[MEMORY_MAX_ITEMS];
-	const int n = memory_of_rank(&a->graph, r, items);
+	const int n = memory_of_rank(&a->graph, items);
 	fprintf(out, "ranks   %d  experts %s  %d tensors cut  each rank %.1f MiB\n", r->n, experts ? experts : "whole",
 		r->n_cuts, (double)memory_on_device(items, n) / 1048576);
 	for (int i = 0; i < r->n_phases; i++) {
@@ -470,7 +470,7 @@ static void json_target(const Artifact *a, const TargetPlan *t, const Slot *ledg
 	json_field(out, "target", t->target);
 	fprintf(out, ",\"smem_block_bytes\":%d,\"n_sms\":%d,\"n_candidates\":%d,\"arena_bytes\":{", t->smem_block_bytes,
 		t->n_sms, candidates);
-	for (int i = 0; i < ARENA_COUNT; i++)
+	for (int i = 0; i < (t->arena_bytes[ARENA_PEER] ? ARENA_COUNT : ARENA_STORED); i++)
 		fprintf(out, "%s\"%s\":%" PRId64, i ? "," : "", arena_name((ArenaKind)i), t->arena_bytes[i]);
 	fputs("},\"phases\":[", out);
 	for (int i = 0; i < t->n_phases; i++) {
@@ -503,7 +503,7 @@ static void json_ranks(const Artifact *a, FILE *out)
 {
 	const Ranks *r = &a->ranks;
 	MemoryItem items[MEMORY_MAX_ITEMS];
-	const int n = memory_of_rank(&a->graph, r, items);
+	const int n = memory_of_rank(&a->graph, items);
 	fprintf(out, ",\"ranks\":{\"n\":%d,\"cuts\":%d,\"bytes_of_each\":%lld,\"phases\":[", r->n, r->n_cuts,
 		(long long)memory_on_device(items, n));
 	for (int i = 0; i < r->n_phases; i++) {

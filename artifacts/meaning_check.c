@@ -319,6 +319,14 @@ static void linear_residual(Meaning *m)
 	set(m, "z", RESULT(m, OP_add, in(m, "residual"), product(m, rows(m), "w", "bias")));
 }
 
+static void sum_peers(Meaning *m)
+{
+	const int sum = RESULT(m, OP_sum_ranks, in(m, "part"), in(m, "bias")), residual = in(m, "residual");
+	set(m, "z", residual ? RESULT(m, OP_add, residual, sum) : sum);
+}
+
+static void gather_peers(Meaning *m) { set(m, "z", RESULT(m, OP_gather_ranks, in(m, "part"))); }
+
 static void gated(Meaning *m, int x)
 {
 	const int gate = product(m, x, "gate", "gate_bias"), up = product(m, x, "up", "up_bias");
@@ -750,6 +758,7 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_experts_up_clamped] = experts_up_clamped, [OP_experts_down_biased] = experts_down_biased,
 	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
 	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
+	[OP_sum_peers] = sum_peers, [OP_gather_peers] = gather_peers,
 	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
 	[OP_sample_best] = sample_best,
 	[OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft, [OP_draft_first] = draft_first,

@@ -139,9 +139,10 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 		{"kernels", true, code ? round_up(code) + LOADER_BYTES : 0},
 		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
 		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]},
-		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]}};
+		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]},
+		{"seen by other ranks", true, arena[ARENA_PEER]}};
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
-	const int always = sizeof list / sizeof list[0] - 2; /* no line of a thing that most models do not have */
+	const int always = sizeof list / sizeof list[0] - 3; /* no line of a thing that most models do not have */
 	int n = 0;
 	for (int i = 0; i < (int)(sizeof list / sizeof list[0]); i++)
 		if (i < always || list[i].bytes)
@@ -150,28 +151,20 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 	return n;
 }
 
-/* Weights of a rank: its parts of what is cut, but for those of a weight that it has whole as well, and all others. */
-static int64_t weights_of_rank(const Graph *g, const Ranks *r)
+/* Weights of a rank: its parts of what is cut, and all others. What it has whole and in part is there twice. */
+static int64_t weights_of_rank(const Graph *g)
 {
 	int64_t sum = 0;
-	bool *is_counted = calloc((size_t)g->n_weights + 1, sizeof *is_counted);
-	for (int cut = 0; cut < 2 && is_counted; cut++)
-		for (int i = 0; i < g->n_tensors; i++) {
-			const Tensor *t = &g->tensors[i];
-			if (t->role != ROLE_WEIGHT || (ranks_cut(r, i) != NULL) != cut || is_counted[t->weight])
-				continue;
-			sum += (ranks_tensor_bytes(t) + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
-			for (int w = t->weight; w < t->weight + t->n_weights; w++)
-				is_counted[w] = true;
-		}
-	free(is_counted);
+	for (int i = 0; i < g->n_tensors; i++)
+		if (g->tensors[i].role == ROLE_WEIGHT)
+			sum += (ranks_tensor_bytes(&g->tensors[i]) + PLAN_BUF_ALIGN - 1) / PLAN_BUF_ALIGN * PLAN_BUF_ALIGN;
 	return sum;
 }
 
-int memory_of_rank(const Graph *g, const Ranks *r, MemoryItem *items)
+int memory_of_rank(const Graph *g, MemoryItem *items)
 {
 	const int64_t kv = state_bytes(g, "kv");
-	const MemoryItem list[] = {{"weights", true, weights_of_rank(g, r)}, {"keys and values", true, kv},
+	const MemoryItem list[] = {{"weights", true, weights_of_rank(g)}, {"keys and values", true, kv},
 		{"state of slots", true, state_bytes(g, "") - kv},
 		{"snapshots of states", true, g->snapshots * snapshot_bytes(g)}};
 	const int n = sizeof list / sizeof list[0] - (g->snapshots == 0);

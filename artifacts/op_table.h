@@ -14,7 +14,7 @@ enum {
 /* Traits and classes: what they mean is on top of ops.h. */
 enum { OP_GRAPH = 1, OP_FUSED = 2, OP_PLAN = 4, OP_PARTS = 8, OP_SCRATCH = 16, OP_RANKS = 32 };
 typedef enum OperandClass {
-	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OPERAND_CLASSES
+	OF_floats, OF_ints, OF_weight, OF_codes, OF_scales, OF_slot, OF_state, OF_own, OF_peer, OPERAND_CLASSES
 } OperandClass;
 /* Its elements are i32; of class own they may be. */
 static inline bool class_is_whole(OperandClass c) { return c == OF_ints || c == OF_slot; }

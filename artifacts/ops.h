@@ -20,6 +20,7 @@
  *   slot     of each slot, kept from step to step               i32
  *   state    of each slot or page, kept from step to step       f32, bf16; of keys and values e4m3, e2m1 as well
  *   own      of one launch alone; what counts is 0 before it and after it
+ *   peer     what ranks show each other (artifacts/peers.h)     i32
  *
  * Kernel contracts bind by the names. Rows beyond the step's count and rows whose slot is -1 are idle: their inputs are
  * defined and their results are never read, but they must not write state.
@@ -313,17 +314,7 @@ OP(acquire, OP_GRAPH, "",
 	INOUT(slot, slot_token, "SLOTS"), INOUT(slot, counts, "SLOTS, V"), INOUT(state, sampling, "SLOTS, 8"),
 	INOUT(slot, limits, "SLOTS, 8"), INOUT(slot, rules, "SLOTS, 1536"), INOUT(slot, page_table, "SLOTS, MAX_PAGES"),
 	INOUT_OPT(slot, slot_version, "SLOTS"))
-OP(sum_ranks, OP_GRAPH | OP_RANKS, "", "z = the sum of part over all ranks, in their order in f32, + bias",
-	IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), OUT(floats, z, "ROWS, K"))
-OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS", "z = part of all ranks, one after the other, in their order",
-	IN(floats, part, "ROWS, N"), OUT(floats, z, "ROWS, RANKS * N"))
-OP(own_experts, OP_GRAPH | OP_RANKS, "OWN", "own = expert - rank * OWN where below OWN and not below 0, else -1",
-	IN(ints, rank, "1"), IN(ints, expert, "ROWS, TOPK"), OUT(ints, own, "ROWS, TOPK"))
-OP(mean_squares, OP_GRAPH | OP_RANKS, "", "y[t,0] = mean(x[t,:]^2)",
-	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, 1"))
-OP(norm_mean, OP_GRAPH | OP_RANKS, "EPS NORM_ONE RANKS",
-	"y[t,:] = x[t,:] / sqrt(m[t,0] / RANKS + EPS) * (w or 1 + w), m the sum of mean_squares over ranks",
-	IN(floats, x, "ROWS, K"), IN(floats, m, "ROWS, 1"), IN(weight, w, "K"), OUT(floats, y, "ROWS, K"))
+#include "artifacts/ops_of_ranks.h"
 
 OP(embed_next, OP_FUSED, "", "slot_rows; embed",
 	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(weight, table, "V, H"),

@@ -249,10 +249,14 @@ typedef struct RankPhase {
 	int64_t row_bytes;  /* of all of them: what a rank gives for each row, or out, in f32 */
 	uint8_t digest[32]; /* artifacts/ranks.h */
 } RankPhase;
+typedef struct RankPlace { int64_t offset; } RankPlace; /* of a rank's part of a weight, in its weight arena */
 typedef struct Ranks {
 	int n;                           /* 2, 4 or 8; 0 = there is no such section: one rank */
 	Cut *cuts; int n_cuts;           /* by tensor, ascending; other weights are whole on each rank */
 	RankPhase *phases; int n_phases; /* those with collectives, ascending */
+	RankPlace *places; int n_places; /* of each weight of ranks_view, which has the arenas of a rank */
+	int64_t weight_bytes;            /* of a rank's weight arena */
+	int64_t peer_bytes;              /* of a rank's ARENA_PEER; 0 where there are no launches */
 } Ranks;
 
 /* Plan: how one GPU does it ----------------------------------------------------------------- */
@@ -262,7 +266,9 @@ typedef enum Arena_ {
 	ARENA_IO,    /* inputs, which the host writes from its own image */
 	ARENA_RING,  /* outputs, in memory of the host that the device writes to */
 	ARENA_PROBE, /* the buffers of phase PROBE: only who measures allocates it */
-	ARENA_COUNT
+	ARENA_PEER,  /* what several ranks show each other (artifacts/peers.h) */
+	ARENA_COUNT,
+	ARENA_STORED = ARENA_PEER, /* those whose size a TargetPlan's section has; of the peers' it is Ranks.peer_bytes */
 } ArenaKind;
 const char *arena_name(ArenaKind a);
 /* What drafts, by the names of [speculate] drafter and --speculate. */

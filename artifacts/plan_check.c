@@ -5,6 +5,7 @@
  * memory, launches within what any CUDA device takes.
  */
 #include "artifacts/cubin.h"
+#include "artifacts/peers.h"
 #include "artifacts/random_weights.h"
 #include "artifacts/ranks.h"
 #include "artifacts/reader.h"
@@ -131,11 +132,16 @@ static int compare_ranges(const void *a, const void *b)
 	return x->from != y->from ? (x->from < y->from ? -1 : 1) : x->index - y->index;
 }
 
+static bool within(const Graph *g, const Weight *w)
+{
+	return w->offset >= 0 && w->offset <= g->weight_arena_bytes - w->bytes;
+}
+
 static bool check_weight(const Graph *g, const Weight *w, Why *why)
 {
 	if (w->bytes != tensor_bytes(w->dtype, w->n_dims, w->shape))
 		return REFUSE("weight %s: %lld bytes are not what its shape takes", w->name, (long long)w->bytes);
-	if (w->offset < 0 || w->offset > g->weight_arena_bytes - w->bytes)
+	if (!within(g, w))
 		return REFUSE("weight %s: outside the arena of %lld bytes", w->name,
 			(long long)g->weight_arena_bytes);
 	if (w->made == MADE_NO ? w->made_cols != 0 : !random_is_sound(w))
@@ -151,7 +157,7 @@ static bool check_weight(const Graph *g, const Weight *w, Why *why)
 }
 
 /* Weights do not overlap; one that is not aligned follows another without a gap. */
-static bool check_weights(const Graph *g, Why *why)
+static bool check_order(const Graph *g, bool is_of_file, Why *why)
 {
 	Range *r = malloc(sizeof *r * (size_t)(g->n_weights + 1));
 	if (!r)
@@ -159,7 +165,8 @@ static bool check_weights(const Graph *g, Why *why)
 	bool good = true;
 	for (int i = 0; i < g->n_weights && good; i++) {
 		const Weight *w = &g->weights[i];
-		good = check_weight(g, w, why);
+		good = (is_of_file && check_weight(g, w, why)) || (!is_of_file && (within(g, w) || REFUSE("weight %s: outside "
+			"a rank's arena of %lld bytes", w->name, (long long)g->weight_arena_bytes)));
 		r[i] = (Range){w->offset, w->offset + w->bytes, i};
 	}
 	if (good)
@@ -346,7 +353,7 @@ static bool check_graph_section(const Artifact *a, Why *why)
 	if (artifact_section(a, "ranks") && !a->ranks.n)
 		return REFUSE("ranks: 0 ranks: 2, 4 or 8 expected");
 	if (!check_numbers(g, why) || !UNIQUE("weight", g->weights, g->n_weights) ||
-		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_weights(g, why) ||
+		!UNIQUE("tensor", g->tensors, g->n_tensors) || !check_order(g, true, why) ||
 		!check_cuts(g, &a->ranks, why))
 		return false;
 	for (int i = 0; i < g->n_tensors; i++)
@@ -443,6 +450,10 @@ static bool check_buf(const Checking *c, const Phase *p, const Buf *b)
 			return REFUSE("%s buffer %s: not the shape of its tensor", in, b->name);
 	if (!t && is_fixed && b->arena != ARENA_STATE)
 		return REFUSE("%s buffer %s: %s without a tensor", in, b->name,
+			arena_name(b->arena));
+	if (b->arena == ARENA_PEER && (b->dtype != DT_i32 || b->bytes != room || b->first != 0 ||
+			b->last != p->n_launches - 1))
+		return REFUSE("%s buffer %s: what ranks show each other is all of arena %s, in all launches", in, b->name,
 			arena_name(b->arena));
 	if (p->kind == PROBE ? b->arena != ARENA_PROBE && b->arena != ARENA_IO : b->arena == ARENA_PROBE)
 		return REFUSE("%s buffer %s: in arena %s", in, b->name, arena_name(b->arena));
@@ -709,6 +720,17 @@ static int slots_of(const Graph *g, int each)
 	return slots;
 }
 
+/* Of the steps of a model: rows, or outs, of the largest. */
+static int64_t most_rows(const TargetPlan *t, bool outs)
+{
+	int64_t most = 0;
+	for (int i = 0; i < t->n_phases; i++) {
+		const int n = outs ? t->phases[i].outs : t->phases[i].rows;
+		most = t->phases[i].kind != PROBE && n > most ? n : most;
+	}
+	return most;
+}
+
 static bool check_target(const Checking *c)
 {
 	Why *why = c->why;
@@ -719,6 +741,10 @@ static bool check_target(const Checking *c)
 		if (t->arena_bytes[i] < 0 || t->arena_bytes[i] > max_bytes)
 			return REFUSE("target %s: arena %s of %lld bytes", t->target, arena_name((ArenaKind)i),
 				(long long)t->arena_bytes[i]);
+	if (c->a->ranks.n && t->arena_bytes[ARENA_PEER] != 4 * peer_words(ranks_largest_part(&c->a->graph,
+			most_rows(t, false), most_rows(t, true))))
+		return REFUSE("target %s: arena %s of %lld bytes does not fit the largest part that a rank shows", t->target,
+			arena_name(ARENA_PEER), (long long)t->arena_bytes[ARENA_PEER]);
 	if (t->arena_bytes[ARENA_WEIGHTS] != c->a->graph.weight_arena_bytes)
 		return REFUSE("target %s: its weight arena is not the graph's", t->target);
 	if (t->cc_major < 1 || t->cc_major > 99 || t->cc_minor < 0 || t->cc_minor > 9 || !names_capability(t))
@@ -875,13 +901,43 @@ static bool check_origins(const Artifact *a, Why *why)
 	return true;
 }
 
+static bool check_targets(const Artifact *a, Why *why)
+{
+	int64_t *place = malloc(sizeof *place * (size_t)(a->graph.n_tensors + 1));
+	if (!place)
+		return why_not(why, READ_NO_MEMORY, "no memory for %d tensors", a->graph.n_tensors);
+	bool good = true;
+	for (int i = 0; i < a->n_targets && good; i++) {
+		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
+		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
+		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why) &&
+			check_contracts(a, c.plan, c.ledger, false, why) && check_orders(a, c.plan, c.ledger, why) &&
+			check_meaning(a, c.plan, why) &&
+			check_ledger_layers(a, i, why) && check_candidates(&c);
+	}
+	free(place);
+	return good;
+}
+
+/* The weight arena of a rank: a place for each tensor. a: as the launches of a rank see it. */
+static bool check_places(const Artifact *a, Why *why)
+{
+	const Ranks *r = &a->ranks;
+	if (!r->n)
+		return true;
+	if (r->n_places != a->graph.n_weights)
+		return REFUSE("ranks: %d places of %d weights", r->n_places, a->graph.n_weights);
+	if (r->weight_bytes < 0 || r->weight_bytes > max_bytes || r->peer_bytes < 0 || r->peer_bytes > max_bytes ||
+		(!a->n_targets && r->peer_bytes))
+		return REFUSE("ranks: arenas of %lld and %lld bytes", (long long)r->weight_bytes, (long long)r->peer_bytes);
+	return check_order(&a->graph, false, why);
+}
+
 bool check_artifact(const Artifact *a, Why *why)
 {
 	const Section *weights = artifact_section(a, "weights");
 	if (!check_graph_section(a, why) || !check_origins(a, why))
 		return false;
-	if (a->ranks.n && a->n_targets)
-		return REFUSE("ranks: a plan of %d ranks has no launches in this format", a->ranks.n);
 	if (!weights || weights->bytes > a->graph.weight_arena_bytes)
 		return REFUSE("section weights is missing or longer than the weight arena");
 	for (int i = 0; i < a->graph.n_weights; i++) {
@@ -896,18 +952,11 @@ bool check_artifact(const Artifact *a, Why *why)
 	}
 	if (!check_graph_twice(a, why))
 		return false;
-	int64_t *place = malloc(sizeof *place * (size_t)(a->graph.n_tensors + 1));
-	if (!place)
+	Artifact own = *a; /* as the launches of a rank see it */
+	if (a->ranks.n && !ranks_view(&a->graph, &a->ranks, &own.graph))
 		return why_not(why, READ_NO_MEMORY, "no memory for %d tensors", a->graph.n_tensors);
-	bool good = true;
-	for (int i = 0; i < a->n_targets && good; i++) {
-		memset(place, -1, sizeof *place * (size_t)a->graph.n_tensors);
-		Checking c = {a, &a->targets[i], a->ledger[i], a->n_ledger[i], place, why};
-		good = check_ledger(a, i, why) && check_target(&c) && check_uses(a, c.plan, why) &&
-			check_contracts(a, c.plan, c.ledger, false, why) && check_orders(a, c.plan, c.ledger, why) &&
-			check_meaning(a, c.plan, why) &&
-			check_ledger_layers(a, i, why) && check_candidates(&c);
-	}
-	free(place);
+	const bool good = check_places(&own, why) && check_targets(&own, why);
+	if (a->ranks.n)
+		ranks_view_free(&own.graph);
 	return good;
 }

@@ -268,6 +268,8 @@ static bool read_sections(Reader *r)
 		store = (Decoder){.why = &r->why, .memory = a->memory};
 		good = a->memory ? decode_file(r, &store, sections, n, a)
 			: why_not(&r->why, READ_NO_MEMORY, "no memory for %zu bytes of plan", measure.used);
+		for (int i = 0; good && i < a->n_targets; i++)
+			a->targets[i].arena_bytes[ARENA_PEER] = a->ranks.peer_bytes;
 	} else {
 		good = false;
 	}

@@ -2,6 +2,7 @@
 #include "artifacts/ranks.h"
 #include "artifacts/hash.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const Cut *ranks_cut(const Ranks *r, int tensor)
@@ -63,6 +64,69 @@ int64_t ranks_tensor_bytes(const Tensor *t)
 	for (int i = 0; i < t->n_dims; i++)
 		n *= t->shape[i];
 	return dtype_span(t->dtype, n);
+}
+
+typedef struct WeightOrder { int weight, tensor; } WeightOrder;
+
+static int compare_order(const void *a, const void *b)
+{
+	const WeightOrder *x = a, *y = b;
+	return x->weight != y->weight ? x->weight - y->weight : x->tensor - y->tensor;
+}
+
+bool ranks_view(const Graph *g, const Ranks *r, Graph *view)
+{
+	int n = 0;
+	*view = *g;
+	view->tensors = malloc(sizeof *view->tensors * ((size_t)g->n_tensors + 1));
+	view->weights = malloc(sizeof *view->weights * ((size_t)g->n_tensors + 1));
+	WeightOrder *order = malloc(sizeof *order * ((size_t)g->n_tensors + 1));
+	if (!view->tensors || !view->weights || !order) {
+		free(order);
+		ranks_view_free(view);
+		return false;
+	}
+	if (g->n_tensors)
+		memcpy(view->tensors, g->tensors, sizeof *view->tensors * (size_t)g->n_tensors);
+	for (int i = 0; i < g->n_tensors; i++)
+		if (g->tensors[i].role == ROLE_WEIGHT)
+			order[n++] = (WeightOrder){g->tensors[i].weight, i};
+	qsort(order, (size_t)n, sizeof *order, compare_order);
+	for (int i = 0; i < n; i++) {
+		Tensor *t = &view->tensors[order[i].tensor];
+		const Weight *from = &g->weights[t->weight];
+		Weight *w = &view->weights[i];
+		*w = (Weight){.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = ranks_tensor_bytes(t),
+			.offset = r->n_places == n ? r->places[i].offset : 0, .file = from->file, .made = from->made,
+			.made_cols = from->made_cols};
+		memcpy(w->shape, t->shape, sizeof w->shape);
+		t->weight = i;
+		t->n_weights = 1;
+	}
+	free(order);
+	view->n_weights = n;
+	view->weight_arena_bytes = r->weight_bytes;
+	return true;
+}
+
+void ranks_view_free(Graph *view)
+{
+	free(view->tensors);
+	free(view->weights);
+	*view = (Graph){0};
+}
+
+int64_t ranks_largest_part(const Graph *g, int64_t rows, int64_t outs)
+{
+	int64_t most = 0;
+	for (int i = 0; i < g->n_ops; i++) {
+		if (!is_collective(g->ops[i].kind))
+			continue;
+		const Tensor *part = &g->tensors[g->ops[i].operands[0]];
+		const int64_t bytes = dtype_span(part->dtype, (part->shape[0] == DIM_OUTS ? outs : rows) * part->shape[1]);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
 }
 
 static void add_number(Sha256 *h, int64_t n)

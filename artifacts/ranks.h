@@ -27,6 +27,15 @@ int64_t ranks_n_ranges(const Tensor *t, const Cut *c);
 CutRange ranks_range(const Ranks *r, const Tensor *t, const Cut *c, int rank, int64_t i);
 int64_t ranks_tensor_bytes(const Tensor *t); /* of a rank's part of a weight */
 
+/* The graph as a rank's launches see it: *view is g with the tensors and weights of a rank, which it owns. Each tensor
+ * of role WEIGHT has one weight, by its name, with its shape; they are in the order of the tensors' weights in the
+ * file, and lie in the rank's weight arena where Ranks.places says (0 while that is not known). False when there is no
+ * memory. The indices of g and of r are sound. */
+bool ranks_view(const Graph *g, const Ranks *r, Graph *view);
+void ranks_view_free(Graph *view);
+/* Bytes of the largest part that a rank gives to a collective, in steps of at most that many rows and outs. */
+int64_t ranks_largest_part(const Graph *g, int64_t rows, int64_t outs);
+
 static inline bool is_collective(OpKind op) { return op == OP_sum_ranks || op == OP_gather_ranks; }
 /* The collectives of a phase. Digest: SHA-256 of "collectives", 0, the number of ranks, the phase's bit and, for each
  * in the order of execution, its index among the graph's ops, its columns, 1 if its rows are outs, else 0, all as

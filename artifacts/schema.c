@@ -73,8 +73,14 @@ static const Field rank_phase_fields[] = {INT(phase), INT(n_collectives), INT64(
 static const Schema rank_phase_schema = SCHEMA(RankPhase, rank_phase_fields);
 #undef T
 
+#define T RankPlace
+static const Field rank_place_fields[] = {INT64(offset)};
+static const Schema rank_place_schema = SCHEMA(RankPlace, rank_place_fields);
+#undef T
+
 #define T Ranks
-static const Field ranks_fields[] = {INT(n), LIST(cuts, cut_schema), LIST(phases, rank_phase_schema)};
+static const Field ranks_fields[] = {INT(n), LIST(cuts, cut_schema), LIST(phases, rank_phase_schema),
+	LIST(places, rank_place_schema), INT64(weight_bytes), INT64(peer_bytes)};
 const Schema ranks_schema = SCHEMA(Ranks, ranks_fields);
 #undef T
 
@@ -120,7 +126,7 @@ static const Schema phase_schema = SCHEMA(Phase, phase_fields);
 #define T TargetPlan
 static const Field target_plan_fields[] = {
 	STR(target), INT(cc_major), INT(cc_minor), LIST(kernels, kernel_schema),
-	LIST(phases, phase_schema), INT(smem_block_bytes), INT(n_sms), INT64S(arena_bytes, ARENA_COUNT)};
+	LIST(phases, phase_schema), INT(smem_block_bytes), INT(n_sms), INT64S(arena_bytes, ARENA_STORED)};
 const Schema target_plan_schema = SCHEMA(TargetPlan, target_plan_fields);
 #undef T
 
@@ -171,9 +177,10 @@ const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 _Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
 	sizeof(Weight) == 136 && sizeof(Graph) == 176 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
-	sizeof(TargetPlan) == 104 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
+	sizeof(TargetPlan) == 112 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&
 	sizeof(ContractTerm) == 24 && sizeof(Contract) == 32 && sizeof(Origin) == 56 &&
-	sizeof(CutRun) == 16 && sizeof(Cut) == 24 && sizeof(RankPhase) == 48 && sizeof(Ranks) == 40,
+	sizeof(CutRun) == 16 && sizeof(Cut) == 24 && sizeof(RankPhase) == 48 && sizeof(RankPlace) == 8 &&
+	sizeof(Ranks) == 72,
 	"a struct of plan.h has changed: give its schema the same fields, then this line the new size");
 
 int enum_count(EnumKind kind)

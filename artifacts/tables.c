@@ -122,7 +122,7 @@ bool attr_value(const Attrs *a, const char *name, double *value, bool *is_float)
 }
 
 static const char *const roles[] = {"weight", "state", "activation", "input", "output"};
-static const char *const arenas[] = {"weights", "state", "scratch", "io", "ring", "probe"};
+static const char *const arenas[] = {"weights", "state", "scratch", "io", "ring", "probe", "peer"};
 static const char *const phases[] = {"prefill", "decode", "draft", "verify", "acquire", "probe"};
 static const char *const verdicts[] = {"chosen", "slower", "rejected", "banned", "pruned"};
 _Static_assert(sizeof roles / sizeof roles[0] == ROLE_COUNT, "one name a role");

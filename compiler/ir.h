@@ -388,12 +388,12 @@ extern const int n_tuning_toml;
  */
 typedef struct LTensor {
 	const char *name;
-	Dtype dtype;
-	Role role;
+	Dtype dtype; Role role;
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS];
 	int tensor;      /* graph tensor, or -1 for an intermediate of a fused op */
 	int weight, n_weights; /* ROLE_WEIGHT: first weight and how many joined ones replace it */
+	bool is_peer;    /* of role STATE: what ranks show each other */
 } LTensor;
 
 typedef struct LOp {
@@ -538,7 +538,7 @@ typedef struct Compile {
 	Families families;
 	Model model;
 	VEC(TargetTuning) tunings;
-	Graph graph; Ranks ranks; /* of which n is 0: one rank */
+	Graph graph, whole; Ranks ranks; /* n 0: one rank. Else graph is ranks_view of whole, from cut_ranks to emit */
 	int graph_cap[3];      /* room in the graph's tensors, ops and weights */
 	VEC(Constant) constants; /* values of the weights made here */
 	VEC(int) slot_states;  /* tensors [slots, n] that acquire sets to zero */

@@ -134,7 +134,7 @@ static json_t *json_target(const TargetWork *work)
 		json_array_append_new(phases, json_pack("{s:s, s:i, s:i, s:i, s:i}", "phase", phase_name(p->kind), "rows",
 			p->rows, "outs", p->outs, "each", p->each, "launches", p->n_launches));
 	}
-	for (int a = 0; a < ARENA_COUNT; a++)
+	for (int a = 0; a < (work->plan.arena_bytes[ARENA_PEER] ? ARENA_COUNT : ARENA_STORED); a++)
 		json_object_set_new(arenas, arena_name((ArenaKind)a), json_integer(work->plan.arena_bytes[a]));
 	return json_pack("{s:s, s:i, s:o, s:o}", "target", work->target->name, "kernels", work->plan.n_kernels,
 		"phases", phases, "arena_bytes", arenas);

@@ -77,7 +77,9 @@ extern "C" {
 	X(STOPPED, 20, 0, "a callback asked to stop", "") \
 	X(UNSIGNED, 21, 6, "the plan has no signature", "Sign it with atlas sign, or open it without trusted keys.") \
 	X(UNTRUSTED, 22, 6, "no trusted key has signed the plan", "Check who made it; atlas info shows its keys.") \
-	X(KEY, 23, 4, "a file is not an Ed25519 public key", "openssl pkey -in key.pem -pubout writes one.")
+	X(KEY, 23, 4, "a file is not an Ed25519 public key", "openssl pkey -in key.pem -pubout writes one.") \
+	X(RANK_LOST, 24, 10, "another rank was lost", "Start all ranks again; the text says which one was lost, and how.") \
+	X(RANK_MISMATCH, 25, 8, "ranks do not fit together", "Give each rank the same plan, build and kind of GPU.")
 
 typedef enum AtlasStatus {
 #define ATLAS_STATUS_ROW(name, value, exit_code, text, advice) ATLAS_##name = value,
@@ -103,7 +105,6 @@ const char *atlas_version(void); /* "0.1.0" */
  * (the reference device's) and a GPU's context, which fork does not take along: open it in the child. */
 
 /* Plans ---------------------------------------------------------------------------------------- */
-
 typedef struct AtlasPlan AtlasPlan;
 
 typedef enum AtlasVerify { /* when the weights' bytes are compared with their hashes; all else is when a plan opens */

@@ -13,6 +13,7 @@
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/cuda_pages.h"
+#include "runtime/ranks/cuda_peers.h"
 #include "runtime/cuda_weights.h"
 
 #include <stdio.h>
@@ -57,6 +58,9 @@ typedef struct Cuda {
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
 	bool has_context;
+	RankGroup *ranks;   /* NULL = one rank */
+	CudaPeers peers;
+	int32_t *rank;      /* input of that name; NULL = there is none */
 	CudaPages pages;
 	PageRoad road;      /* of these, by the first stage */
 	const DeviceWatch *watch; /* NULL = none */
@@ -85,25 +89,6 @@ static AtlasStatus cuda_fail(Cuda *c, CuResult r, const char *call, const char *
 	} while (0)
 
 /* Choosing the device ------------------------------------------------------------------------------- */
-
-/* A target with a letter (sm_90a) runs on exactly its capability, another one on all later minors. */
-const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor)
-{
-	const TargetPlan *best = NULL;
-	int best_rank = -1;
-	for (int i = 0; i < a->n_targets; i++) {
-		const TargetPlan *t = &a->targets[i];
-		bool is_exact = t->target[strlen(t->target) - 1] == 'a';
-		if (t->cc_major != major || (is_exact ? t->cc_minor != minor : t->cc_minor > minor))
-			continue;
-		int rank = is_exact ? 100 : t->cc_minor;
-		if (rank > best_rank) {
-			best = t;
-			best_rank = rank;
-		}
-	}
-	return best;
-}
 
 static void list_targets(const Artifact *a, char *text, size_t n)
 {
@@ -152,7 +137,7 @@ static AtlasStatus take_memory(Cuda *c)
 	int64_t bytes[ARENA_COUNT];
 	size_t free_bytes, total_bytes;
 	const int64_t snapshots = c->artifact->graph.snapshots * snapshot_bytes(&c->artifact->graph);
-	int64_t need = snapshots;
+	int64_t need = snapshots + c->plan->arena_bytes[ARENA_PEER];
 	memcpy(bytes, c->plan->arena_bytes, sizeof bytes);
 	bytes[ARENA_IO] *= io_images(&c->artifact->graph);
 	for (int i = 0; i < ARENA_RING; i++)
@@ -209,7 +194,9 @@ static AtlasStatus load_weights(Cuda *c, const DeviceConfig *config)
 		.compare = config->compares_weights ? c->artifact : NULL, .files = config->files, .unhashed = config->unhashed,
 		.random = config->random, .seed = config->seed};
 	const char *call = "", *about = "";
-	CuResult r = cuda_load_weights(&road, &c->artifact->graph, config->weights, &call, &about);
+	const Artifact *a = c->artifact;
+	CuResult r = c->ranks ? cuda_load_parts(&road, a, group_rank(c->ranks), config->weights, &call, &about)
+		: cuda_load_weights(&road, &a->graph, config->weights, &call, &about);
 	if (!call)
 		return error_set(&c->base.error, ATLAS_INTEGRITY, "weight %.200s differs from the one that was compiled",
 			about);
@@ -362,6 +349,8 @@ static void prepare_phase(Cuda *c, const StepSize *size)
 	io->step[1] = size->outs;
 	io->step[2] = size->segs;
 	io->step[3] = size->flags;
+	if (c->rank)
+		*c->rank = group_rank(c->ranks);
 	for (int i = size->rows; i < p->rows; i++)
 		io->row_slot[i] = -1;
 	for (int i = size->rows; i < p->rows && size->phase == PREFILL; i++)
@@ -454,26 +443,6 @@ static AtlasStatus launch_halting(Cuda *c, const Phase *p, const CuPtr *arena)
 	return ATLAS_OK;
 }
 
-/* Does the launch read something of the step's outs? `first` is the first that does. */
-static bool is_of_outs(const Phase *p, int first, int launch)
-{
-	const Launch *l = &p->launches[launch];
-	if (op_operand(l->op, "out_row") >= 0)
-		return true;
-	for (int i = 0; i < l->n_args; i++) {
-		const int buf = l->args[i].buf;
-		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH ||
-			op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
-			continue;
-		for (int k = p->bufs[buf].first > first ? p->bufs[buf].first : first; k < launch; k++)
-			for (int a = 0; a < p->launches[k].n_args; a++)
-				if (p->launches[k].args[a].buf == buf && is_of_outs(p, first, k) && operand_is_written(
-						op_table[p->launches[k].op].operands[p->launches[k].args[a].operand].role))
-					return true;
-	}
-	return false;
-}
-
 /* The logits of other rows of the step launched last. */
 static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 {
@@ -487,7 +456,7 @@ static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 	prepare_phase(c, size);
 	TRY(copy_inputs(c, size));
 	for (int i = first; i < p->n_launches; i++)
-		if (is_of_outs(p, first, i))
+		if (cuda_is_of_outs(p, first, i))
 			TRY(launch_one(c, c->arena, p, &p->launches[i]));
 	return ATLAS_OK;
 }
@@ -712,6 +681,24 @@ static AtlasStatus cuda_keep_slot(Device *d, int slot, int position, int snapsho
 	return copied(c, cuda_keep_states(&c->road, slot, position, at, is_back), "cuMemcpyDtoDAsync", "states");
 }
 
+int64_t cuda_io_bytes(Device *d) { return ((Cuda *)d)->plan->arena_bytes[ARENA_IO]; }
+
+/* With drafts, all: they have inputs of their own, made of these. */
+uint8_t *cuda_image(Device *d, const StepSize *size, int64_t *from, int64_t *bytes)
+{
+	const Cuda *c = (Cuda *)d;
+	const int phase = size->flags & STEP_OUTS ? c->last_phase : find_phase(c, size);
+	const Span all = {0, cuda_io_bytes(d)}, s = phase < 0 || size->phase == VERIFY ? all : c->inputs[phase];
+	*from = s.from;
+	*bytes = s.to > s.from ? s.to - s.from : 0;
+	return c->host_io;
+}
+
+void cuda_put_image(Device *d, const uint8_t *bytes, int64_t from, int64_t n)
+{
+	memcpy(((Cuda *)d)->host_io + from, bytes, (size_t)n);
+}
+
 static void give_back(Cuda *c)
 {
 	Driver *cu = &c->cu;
@@ -725,8 +712,9 @@ static void give_back(Cuda *c)
 	for (int i = 0; i < c->n_cubins; i++)
 		cu->LibraryUnload(c->cubins[i].loaded);
 	for (int i = 0; i < ARENA_COUNT; i++)
-		if (c->arena[i] && i != ARENA_RING)
+		if (c->arena[i] && i != ARENA_RING && i != ARENA_PEER)
 			cu->MemFree(c->arena[i]);
+	cuda_peers_close(cu, c->ranks, &c->peers);
 	if (c->snapshots)
 		cu->MemFree(c->snapshots);
 	if (c->ring)
@@ -835,7 +823,7 @@ static AtlasStatus find_io(Cuda *c)
 		{"step", &io->step, 4}, {"row_token", &io->row_token, rows}, {"row_slot", &io->row_slot, rows},
 		{"row_pos", &io->row_pos, rows}, {"row_next", &io->row_next, head_drafts(g) ? rows : 0},
 		{"slot_draft", &io->slot_draft, g->ngram_max ? (int64_t)g->slots * (g->verify_rows - 1) : 0},
-		{"out_row", &io->out_row, outs},
+		{"out_row", &io->out_row, outs}, {"rank", &c->rank, -1 /* may be absent */},
 		{"seg", &io->seg, (int64_t)g->slots * 4}, {"acquire", &io->acquire, g->slots},
 		{"new_sampling", &io->new_sampling, (int64_t)g->slots * 8},
 		{"new_limits", &io->new_limits, (int64_t)g->slots * 8},
@@ -857,6 +845,8 @@ static AtlasStatus find_io(Cuda *c)
 			io->seg = c->unread_seg;
 			continue;
 		}
+		if (!largest && wanted[w].n < 0)
+			continue;
 		if (!largest || largest->bytes < 4 * wanted[w].n)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s for %lld values",
 				wanted[w].name, (long long)wanted[w].n);
@@ -914,6 +904,15 @@ static AtlasStatus tell_stage(Cuda *c, WatchStage stage)
 	return ATLAS_OK;
 }
 
+static AtlasStatus open_peers(Cuda *c, const DeviceConfig *config)
+{
+	const PeerRoad road = {&c->cu, c->device, c->stream, c->artifact, c->plan, c->ranks, config->shares_card,
+		c->base.name};
+	TRY(cuda_peers_open(&road, &c->peers, &c->base.error));
+	c->arena[ARENA_PEER] = c->draft_arena[ARENA_PEER] = c->peers.at[group_rank(c->ranks)];
+	return ATLAS_OK;
+}
+
 static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 {
 	DeviceTimes *times = &c->base.times;
@@ -924,6 +923,8 @@ static AtlasStatus open_context(Cuda *c, const DeviceConfig *config)
 		CALL(c, "", EventCreate, &c->staged[i], DRIVER_EVENT_DISABLE_TIMING);
 	TRY(tell_stage(c, WATCH_CONTEXT));
 	TRY(take_memory(c));
+	if (c->ranks)
+		TRY(open_peers(c, config));
 	TRY(tell_stage(c, WATCH_ARENAS));
 	lap(&clock, &times->memory);
 	set_limits(c);
@@ -948,6 +949,7 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	lap(&clock, &none);
 	c->artifact = config->artifact;
 	c->watch = config->watch;
+	c->ranks = config->ranks;
 	c->base.ops = &cuda_ops;
 	c->last_phase = -1;
 	c->base.limits.ahead = config->steps_ahead < 1 ? AHEAD_DEFAULT

@@ -29,6 +29,12 @@ const TargetPlan *cuda_target(const Device *d); /* of the same device */
 /* All bytes of a buffer, as they are, while a step halts. */
 AtlasStatus cuda_read_bytes(Device *d, const Buf *b, uint8_t *dst);
 
+/* The inputs of steps in pinned memory, of which a step reads [from, from + bytes) as they come: for a caller that
+ * has another device do the same. The device is one that cuda_view takes, and between calls of it. */
+uint8_t *cuda_image(Device *d, const StepSize *size, int64_t *from, int64_t *bytes);
+void cuda_put_image(Device *d, const uint8_t *bytes, int64_t from, int64_t n);
+int64_t cuda_io_bytes(Device *d); /* of all of them */
+
 /* The argument struct of a launch, as the kernel reads it; aligned as a tensor map in it is. */
 typedef struct ArgImage { _Alignas(64) uint8_t bytes[PLAN_MAX_PARAM_BYTES]; } ArgImage;
 

@@ -6,6 +6,7 @@
  * of the next one reads or writes what they share.
  */
 #include "runtime/cuda_graph.h"
+#include "artifacts/op_table.h"
 
 #include <stdlib.h>
 
@@ -196,4 +197,23 @@ CuResult cuda_graph_build(const GraphContext *c, const GraphPart *parts, int n, 
 	free(b.from);
 	free(b.edges);
 	return r;
+}
+
+bool cuda_is_of_outs(const Phase *p, int first, int launch)
+{
+	const Launch *l = &p->launches[launch];
+	if (op_operand(l->op, "out_row") >= 0)
+		return true;
+	for (int i = 0; i < l->n_args; i++) {
+		const int buf = l->args[i].buf;
+		if (buf < 0 || p->bufs[buf].arena != ARENA_SCRATCH ||
+			op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+			continue;
+		for (int k = p->bufs[buf].first > first ? p->bufs[buf].first : first; k < launch; k++)
+			for (int a = 0; a < p->launches[k].n_args; a++)
+				if (p->launches[k].args[a].buf == buf && cuda_is_of_outs(p, first, k) && operand_is_written(
+						op_table[p->launches[k].op].operands[p->launches[k].args[a].operand].role))
+					return true;
+	}
+	return false;
 }

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct AtlasDevice {
 	pthread_t thread;
@@ -54,6 +55,25 @@ const Driver *cuda_started(AtlasDevice *d)
 {
 	join(d);
 	return d->has_driver ? &d->cu : NULL;
+}
+
+/* A target with a letter (sm_90a) runs on exactly its capability, another one on all later minors. */
+const TargetPlan *cuda_find_target(const Artifact *a, int major, int minor)
+{
+	const TargetPlan *best = NULL;
+	int best_rank = -1;
+	for (int i = 0; i < a->n_targets; i++) {
+		const TargetPlan *t = &a->targets[i];
+		bool is_exact = t->target[strlen(t->target) - 1] == 'a';
+		if (t->cc_major != major || (is_exact ? t->cc_minor != minor : t->cc_minor > minor))
+			continue;
+		int rank = is_exact ? 100 : t->cc_minor;
+		if (rank > best_rank) {
+			best = t;
+			best_rank = rank;
+		}
+	}
+	return best;
 }
 
 const TargetPlan *cuda_would_run(const Driver *cu, const Artifact *a, int index, char name[256])

@@ -27,4 +27,8 @@ typedef struct WeightRoad { /* nothing is owned */
 CuResult cuda_load_weights(const WeightRoad *road, const Graph *g, const uint8_t *const *bytes, const char **call,
 	const char **about);
 
+/* The same of a rank's parts, to their places in its own arena (Ranks.places). Nothing is compared. */
+CuResult cuda_load_parts(const WeightRoad *road, const Artifact *a, int rank, const uint8_t *const *bytes,
+	const char **call, const char **about);
+
 #endif

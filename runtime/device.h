@@ -144,6 +144,8 @@ typedef struct DeviceConfig {
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
 	AtlasDevice *started;           /* CUDA: may be NULL, in place of `driver`: its own is used, waited for */
 	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = no watch */
+	struct RankGroup *ranks;        /* CUDA: of a plan of several ranks, joined; outlives the device. Else NULL */
+	bool shares_card;               /* of these: several may be on one GPU */
 } DeviceConfig;
 
 /* On failure *device is NULL, error says why and everything is given back. */

@@ -33,6 +33,16 @@ typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	CuContext ctx;
 } CuKernelNode;
 
+typedef unsigned long long CuMemory; /* physical memory: CUmemGenericAllocationHandle */
+typedef struct CuLocation { int type, id; } CuLocation; /* CUmemLocation */
+typedef struct CuMemoryKind { /* CUmemAllocationProp */
+	int type, handles;
+	CuLocation location;
+	void *meta;
+	struct { unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; } flags;
+} CuMemoryKind;
+typedef struct CuAccess { CuLocation location; int flags; } CuAccess; /* CUmemAccessDesc */
+
 typedef struct CuGraphEdge { /* CUgraphEdgeData */
 	unsigned char from_port, to_port, type, reserved[5];
 } CuGraphEdge;
@@ -48,6 +58,7 @@ enum {
 	CU_KERNEL_MAX_DYNAMIC_SMEM = 8, /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 	CU_TENSOR_UINT8 = 0, CU_TENSOR_UINT16 = 1, CU_TENSOR_UINT32 = 2, /* CUtensorMapDataType */
 	CU_TENSOR_SWIZZLE_128B = 3, CU_TENSOR_PROMOTE_256B = 3,          /* CUtensorMapSwizzle, ...L2promotion */
+	CU_MEMORY_PINNED = 1, CU_HANDLE_POSIX_FD = 1, CU_LOCATION_DEVICE = 1, CU_ACCESS_READ_WRITE = 3,
 	DRIVER_STREAM_NON_BLOCKING = 1,
 	DRIVER_EVENT_DISABLE_TIMING = 2,
 	DRIVER_HOST_MAPPED = 2, /* CU_MEMHOSTALLOC_DEVICEMAP */
@@ -70,6 +81,17 @@ enum {
 	FN(MemGetInfo, 3020, (size_t *free_bytes, size_t *total_bytes)) \
 	FN(MemAlloc, 3020, (CuPtr *at, size_t bytes)) \
 	FN(MemFree, 3020, (CuPtr at)) \
+	FN(DeviceGetUuid, 11040, (void *uuid, CuDevice device)) \
+	FN(MemGetAllocationGranularity, 10020, (size_t *bytes, const CuMemoryKind *kind, int option)) \
+	FN(MemCreate, 10020, (CuMemory *memory, size_t bytes, const CuMemoryKind *kind, unsigned long long flags)) \
+	FN(MemRelease, 10020, (CuMemory memory)) \
+	FN(MemAddressReserve, 10020, (CuPtr *at, size_t bytes, size_t align, CuPtr wish, unsigned long long flags)) \
+	FN(MemAddressFree, 10020, (CuPtr at, size_t bytes)) \
+	FN(MemMap, 10020, (CuPtr at, size_t bytes, size_t offset, CuMemory memory, unsigned long long flags)) \
+	FN(MemUnmap, 10020, (CuPtr at, size_t bytes)) \
+	FN(MemSetAccess, 10020, (CuPtr at, size_t bytes, const CuAccess *access, size_t n)) \
+	FN(MemExportToShareableHandle, 10020, (void *handle, CuMemory memory, int type, unsigned long long flags)) \
+	FN(MemImportFromShareableHandle, 10020, (CuMemory *memory, void *handle, int type)) \
 	FN(MemHostAlloc, 2020, (void **at, size_t bytes, unsigned flags)) \
 	FN(MemFreeHost, 2000, (void *at)) \
 	FN(MemsetD8Async, 3020, (CuPtr at, unsigned char value, size_t bytes, CuStream stream)) \

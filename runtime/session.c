@@ -8,11 +8,21 @@
  */
 #include "artifacts/order.h"
 #include "artifacts/random_weights.h"
+#include "artifacts/ranks.h"
 #include "artifacts/seconds.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session_handle.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Does a GPU run the plan with these ranks? */
+static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, AtlasError *error)
+{
+	const int has = seat ? group_ranks(seat->group) : 1, needs = ranks_of(&plan->artifact.ranks);
+	return has == needs ? ATLAS_OK : error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s together, and %d %s "
+		"named; the reference device runs it in one process", needs, needs > 1 ? "s" : "", has, has > 1 ? "are" : "is");
+}
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */
 static bool open_ngrams(AtlasSession *s)
@@ -136,8 +146,55 @@ void session_prescribe(AtlasSession *session, const double *shares)
 		session->shares[i] = (int32_t)(shares[i] * (1 << 16) + 0.5);
 }
 
+/* The GPU of this process, of one rank or of several. Weights of parts are compared before they are taken apart. */
+static AtlasStatus open_gpu(const AtlasPlan *plan, const AtlasSessionOptions *o, const DeviceWatch *watch,
+	const RankSeat *seat, Device **device, AtlasError *error)
+{
+	const bool compares = plan_compares(plan);
+	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
+		.index = o->device_index, .steps_ahead = o->steps_ahead, .started = o->started,
+		.compares_weights = compares && !seat, .unhashed = plan->no_stops, .seed = plan->seed, .watch = watch,
+		.ranks = seat ? seat->group : NULL, .shares_card = seat && seat->shares_card};
+	RandomTables random;
+	if (plan->makes_weights) {
+		random_tables(&random);
+		config.random = &random;
+	}
+	AtlasStatus s = compares && seat ? plan_check_weights(plan, error) : ATLAS_OK;
+	s = s == ATLAS_OK ? cuda_open(&config, device, error) : s;
+	if (s != ATLAS_OK && seat && error) {
+		group_fail(seat->group, error);
+		s = group_check(seat->group, error);
+	}
+	return s;
+}
+
+static AtlasStatus open_reference(const AtlasPlan *plan, const AtlasSessionOptions *o, Device **device,
+	AtlasError *error)
+{
+	const DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
+		.n_threads = o->n_threads, .seed = plan->seed};
+	DeviceConfig made = config;
+	RandomTables random;
+	if (plan->makes_weights) {
+		random_tables(&random);
+		made.random = &random;
+	}
+	const AtlasStatus s = plan_compares(plan) ? plan_check_weights(plan, error) : ATLAS_OK; /* they stay mapped */
+	return s == ATLAS_OK ? cpu_open(&made, device, error) : s;
+}
+
+AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const RankSeat *seat,
+	AtlasError *error)
+{
+	Device *device = NULL;
+	AtlasStatus s = check_ranks_of(plan, seat, error);
+	s = s == ATLAS_OK ? open_gpu(plan, options, NULL, seat, &device, error) : s;
+	return s == ATLAS_OK ? ranked_follow(device, seat->group, &plan->artifact, error) : s;
+}
+
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
-	AtlasSession **session, AtlasError *error)
+	const RankSeat *seat, AtlasSession **session, AtlasError *error)
 {
 	AtlasSessionOptions o = {.struct_size = sizeof o};
 	Device *device = NULL;
@@ -163,30 +220,20 @@ AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOption
 	if (plan->by_reference && plan->files.n == 1)
 		return error_set(error, ATLAS_ARGUMENT,
 			"weights_dir is not given: this plan refers to the files of its checkpoint");
-	if (plan->artifact.ranks.n && strcmp(name, "cpu") != 0)
-		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d ranks, which only the reference device runs "
-			"yet: device cpu", plan->artifact.ranks.n);
-	const bool compares = plan_compares(plan);
-	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
-		.index = o.device_index, .n_threads = o.n_threads, .steps_ahead = o.steps_ahead, .started = o.started,
-		.compares_weights = compares, .unhashed = plan->no_stops, .watch = watch};
-	AtlasStatus s = check_speculate(plan, o.speculate, error);
+	const bool is_cpu = strcmp(name, "cpu") == 0;
+	AtlasStatus s = is_cpu ? ATLAS_OK : check_ranks_of(plan, seat, error);
+	s = s == ATLAS_OK ? check_speculate(plan, o.speculate, error) : s;
 	if (s != ATLAS_OK)
 		return s;
-	RandomTables random;
-	if (plan->makes_weights) {
-		random_tables(&random);
-		config.random = &random;
-		config.seed = plan->seed;
-	}
-	s = strcmp(name, "cpu") == 0 ? ATLAS_NO_DEVICE : cuda_open(&config, &device, error);
+	s = is_cpu ? ATLAS_NO_DEVICE : open_gpu(plan, &o, watch, seat, &device, error);
 	bool has_no_gpu = s == ATLAS_NO_DRIVER || s == ATLAS_NO_DEVICE;
-	if (has_no_gpu && (is_auto || strcmp(name, "cpu") == 0)) {
+	if (has_no_gpu && (is_cpu || (is_auto && !seat))) {
 		if (error)
 			*error = (AtlasError){.status = ATLAS_OK}; /* the GPU's absence is no failure here */
-		s = compares ? plan_check_weights(plan, error) : ATLAS_OK; /* it uses them where they are mapped */
-		s = s == ATLAS_OK ? cpu_open(&config, &device, error) : s;
+		s = open_reference(plan, &o, &device, error);
 	}
+	if (s == ATLAS_OK && seat && !is_cpu)
+		s = ranked_open(device, seat->group, &plan->artifact, &device, error);
 	s = s == ATLAS_OK ? session_open_on(plan, device, session, error) : s;
 	s = s == ATLAS_OK ? plan_unchanged(plan, error) : s; /* what was compared is what was loaded */
 	if (s == ATLAS_OK) {
@@ -209,7 +256,7 @@ AtlasStatus atlas_session_open(const AtlasPlan *plan, const AtlasSessionOptions 
 		*session = NULL;
 	if (!plan || !session)
 		return error_set(error, ATLAS_ARGUMENT, "plan and session must not be NULL");
-	return session_open_watched(plan, options, NULL, session, error);
+	return session_open_watched(plan, options, NULL, NULL, session, error);
 }
 
 void atlas_session_close(AtlasSession *session)

@@ -10,9 +10,19 @@
 AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession **session,
 	AtlasError *error);
 
-/* atlas_session_open with a watch on the GPU, which lives as long as the session; NULL = none. */
+/* Of a plan of several ranks: the group that this process has joined. It outlives the session. */
+typedef struct RankSeat {
+	struct RankGroup *group;
+	bool shares_card; /* several ranks may be on one GPU */
+} RankSeat;
+
+/* atlas_session_open with a watch on the GPU, which lives as long as the session, and of several ranks; each NULL =
+ * none. Rank 0 has the session; options are those of its GPU. */
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
-	AtlasSession **session, AtlasError *error);
+	const RankSeat *seat, AtlasSession **session, AtlasError *error);
+/* What another rank does in the meantime, from its opening to the session's end. ATLAS_OK: rank 0 has closed. */
+AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const RankSeat *seat,
+	AtlasError *error);
 
 /* Do steps draft and verify from here on, where the plan can? To be asked while the session holds no sequence. */
 void session_speculate(AtlasSession *session, bool on);

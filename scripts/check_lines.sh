@@ -38,10 +38,11 @@ total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc 
 
 rooms='29260 compiler
 2390 compiler/kernelgen
-13810 artifacts
+13930 artifacts
 3810 runtime/cpu
+1010 runtime/ranks
 6200 runtime/text
-11520 runtime/cli
+11660 runtime/cli
 1460 runtime/cli/page
 7180 runtime/grammar
 11520 runtime/serve'
@@ -57,7 +58,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6645
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6860
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in

@@ -382,6 +382,8 @@ static void record_inputs(Compile *c)
 void emit(Compile *c)
 {
 	int before = c->diags.n_errors;
+	if (c->ranks.n)
+		c->graph = c->whole;
 	record_inputs(c);
 	Artifact artifact;
 	fill_artifact(c, &artifact);

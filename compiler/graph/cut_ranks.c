@@ -649,27 +649,71 @@ static void cut(Cutter *x)
 	list_phases(x->c);
 }
 
+/* The graph becomes that which a rank's launches see. */
+static void take_view(Compile *c)
+{
+	Graph view;
+	if (!ranks_view(&c->whole, &c->ranks, &view))
+		bug("no memory for %d tensors", c->whole.n_tensors);
+	c->graph.tensors = ARENA_ARRAY(&c->arena, Tensor, view.n_tensors);
+	c->graph.weights = ARENA_ARRAY(&c->arena, Weight, view.n_weights);
+	memcpy(c->graph.tensors, view.tensors, sizeof *view.tensors * (size_t)view.n_tensors);
+	memcpy(c->graph.weights, view.weights, sizeof *view.weights * (size_t)view.n_weights);
+	c->graph.n_weights = view.n_weights;
+	ranks_view_free(&view);
+}
+
+static bool has_collectives(const Target *target)
+{
+	bool has_sum = false, has_gather = false;
+	for (const KernelTemplate *t = kernel_table; t < kernel_table + n_kernel_table; t++) {
+		has_sum |= t->op == OP_sum_peers && template_serves(t, target);
+		has_gather |= t->op == OP_gather_peers && template_serves(t, target);
+	}
+	return has_sum && has_gather;
+}
+
+/* Kernels of experts take each pair of a row and an expert: those of other ranks they cannot leave out yet. */
+static void check_experts(Cutter *x)
+{
+	const CommandLine *cmd = &x->c->cmd;
+	int i = 0;
+	while (i < x->g->n_ops && x->g->ops[i].kind != OP_own_experts)
+		i++;
+	if (i < x->g->n_ops && cmd->n_targets && !cmd->estimate)
+		fail_at(&x->c->diags, A0733, x->c->model.options.at_ranks, "parallel.ranks = %d: no kernels of %s leave out "
+			"experts of other ranks: parallel.experts = \"cut\"", x->n, cmd->targets[0]);
+}
+
 /* cut_ranks - the graph that each of several ranks runs.
  *
  *   needs   Graph, Options.n_ranks
- *   gives   Graph with shapes of a rank and collectives; Compile.ranks; nothing where there is one rank
- *   fails   what cannot be divided: A0313; targets, whose kernels do not know of ranks: A0733
+ *   gives   Graph with shapes of a rank, its weights, and collectives; Compile.ranks and whole; nothing where there
+ *           is one rank
+ *   fails   what cannot be divided: A0313; targets without kernels of collectives: A0733
  */
 void cut_ranks(Compile *c)
 {
 	Cutter x = {.c = c, .g = &c->graph, .n = c->model.options.n_ranks, .ops = c->graph.ops, .n_ops = c->graph.n_ops,
 		.has_whole_experts = !c->model.options.cuts_experts};
+	const int before = c->diags.n_errors;
 	if (x.n < 2)
 		return;
-	if (c->cmd.n_targets && !c->cmd.estimate)
-		fail_at(&c->diags, A0733, c->model.options.at_ranks, "parallel.ranks = %d: there are no kernels for several "
-			"ranks yet, %s among them: --target none makes a plan for the reference device", x.n, c->cmd.targets[0]);
+	for (int i = 0; i < c->cmd.n_targets && !c->cmd.estimate; i++)
+		if (!has_collectives(target_by_name(c->cmd.targets[i])))
+			fail_at(&c->diags, A0733, c->model.options.at_ranks, "parallel.ranks = %d: no kernel of %s adds what "
+				"several ranks have: those of kernels/templates/ranks are for sm_90 and later", x.n,
+				c->cmd.targets[i]);
 	x.cap = 2 * c->graph.n_tensors;
 	x.of = ARENA_ARRAY(&c->scratch, Plan, x.cap);
 	for (int i = 0; i < x.cap; i++)
 		x.of[i] = (Plan){.sum_bias = -1, .twin = -1};
 	c->ranks = (Ranks){.n = x.n};
 	cut(&x);
+	check_experts(&x);
+	c->whole = c->graph;
+	if (c->diags.n_errors == before)
+		take_view(c);
 }
 
 void check_cut_graph(Compile *c)
@@ -677,6 +721,7 @@ void check_cut_graph(Compile *c)
 	char text[512];
 	Why why = {.text = text, .bytes = sizeof text};
 	check_graph(c);
-	if (!check_cuts(&c->graph, &c->ranks, &why) || !check_ranks(&c->graph, &c->ranks, &why))
+	const Graph *g = c->ranks.n ? &c->whole : &c->graph;
+	if (!check_cuts(g, &c->ranks, &why) || !check_ranks(g, &c->ranks, &why))
 		bug("%s", text);
 }

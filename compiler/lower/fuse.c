@@ -515,8 +515,8 @@ static bool attention_step(Fuser *f, int i)
 	enum { LOOK = 5, GATE = 6 };
 	NewKeys n;
 	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
-	const bool is_verify = f->low->kind == VERIFY;
-	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	if (f->low->kind == PREFILL || (f->c->ranks.n && f->low->kind == DRAFT) || !new_keys(f, &n) ||
+		!flows(f, n.q_rope, "y", look, "q")) /* drafts of ranks are drawn by launches that leave no positions */
 		return false;
 	if (operand(look, "sinks") >= 0)
 		return fail_note(f, "the launch that does both has no sinks");
@@ -533,7 +533,7 @@ static bool attention_step(Fuser *f, int i)
 	const GraphOp *positions = op_of_positions(f, look);
 	if (!positions)
 		return fail_note(f, "the positions of its rows do not come from the state of slots");
-	LOp *op = new_op(f, is_verify && f->low->each > 1 ? OP_attention_verify : OP_attention_step, n.q_rope);
+	LOp *op = new_op(f, f->low->kind == VERIFY && f->low->each > 1 ? OP_attention_verify : OP_attention_step, n.q_rope);
 	bind_new_keys(f, op, &n);
 	bind_tensor(f, op, "slot_token", operand(positions, "slot_token"));
 	bind_tensor(f, op, "slot_len", operand(positions, "slot_len"));
@@ -712,7 +712,7 @@ static const Fusion fusions[] = {
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
-	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
+	FUSIONS_OF_RANKS {"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
 	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
 		FOUND(OP_embed, 0, "row_token", "row_token")}},

@@ -96,6 +96,7 @@ const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights);
  * tensor. The linear has no bias. */
 typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Head;
 LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
+bool fuse_head_of_ranks(Fuser *f, int i); /* with the logits of several ranks, from position i on */
 
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
 bool fuse_experts(Fuser *f, int i);
@@ -106,6 +107,16 @@ bool fuse_experts_and_shared(Fuser *f, int i);
 bool match_fusion(Fuser *f, const Fusion *x, int i);
 bool find_fusion(Fuser *f, const Fusion *x, int i); /* is op i a member of it, wherever the others are? */
 void take_members(Fuser *f, const Fusion *x);
+
+/* lower_ranks.c: a collective alone, sum_ranks or gather_ranks; a sum over ranks and what it is added to, from position
+ * i on. */
+void lower_collective(Fuser *f, const GraphOp *op);
+bool fuse_sum_peers(Fuser *f, int i);
+/* Rows of the table of fusions. */
+#define FUSIONS_OF_RANKS \
+	{"norm_logits", fuse_head_of_ranks, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"), \
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_gather_ranks, 2, "y", "part"), FOUND(OP_sample, 3, "z", "logits")}}, \
+	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
 
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);

@@ -45,7 +45,8 @@ static LOp *logits_of_written(Fuser *f, const Head *h)
 	return op;
 }
 
-LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing)
+/* The logits, with the best of each part. */
+static LOp *logits_and_best(Fuser *f, const Head *h)
 {
 	const int best = part_tensor(f, h->linear, "best", DT_f32, 3),
 		best_id = part_tensor(f, h->linear, "best_id", DT_i32, 2);
@@ -56,9 +57,29 @@ LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing)
 	bind_tensor(f, op, "logits", operand(h->linear, "y"));
 	op->operands[op_operand(op->kind, "best")] = best;
 	op->operands[op_operand(op->kind, "best_id")] = best_id;
-	op = new_op(f, drawing, h->draw);
-	bind_same(f, op, h->draw);
-	op->operands[op_operand(drawing, "best")] = best;
-	op->operands[op_operand(drawing, "best_id")] = best_id;
 	return op;
+}
+
+LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing)
+{
+	const LOp logits = *logits_and_best(f, h);
+	LOp *op = new_op(f, drawing, h->draw);
+	bind_same(f, op, h->draw);
+	op->operands[op_operand(drawing, "best")] = logits.operands[op_operand(logits.kind, "best")];
+	op->operands[op_operand(drawing, "best_id")] = logits.operands[op_operand(logits.kind, "best_id")];
+	return op;
+}
+
+/* A rank knows the best of its own columns alone, which stays unused: the launch that draws reads all. */
+bool fuse_head_of_ranks(Fuser *f, int i)
+{
+	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *linear = member(f, i + 2), *all = member(f, i + 3);
+	const GraphOp *draw = member(f, i + 4);
+	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", linear, "x") || operand(linear, "bias") >= 0 ||
+		!flows(f, linear, "y", all, "part") || operand(take, "out_row") != operand(draw, "out_row"))
+		return false;
+	logits_and_best(f, &(Head){norm, linear, draw, operand(take, "x"), operand(take, "out_row")});
+	lower_collective(f, all);
+	lower_op(f, draw, NULL);
+	return true;
 }

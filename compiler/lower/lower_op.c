@@ -45,6 +45,8 @@ void lower_op(Fuser *f, const GraphOp *op, const char *note)
 	if (op->kind == OP_experts || op->kind == OP_experts_limited || op->kind == OP_experts_gelu ||
 		op->kind == OP_experts_clamped) {
 		lower_experts(f, op);
+	} else if (op->kind == OP_sum_ranks || op->kind == OP_gather_ranks) {
+		lower_collective(f, op);
 	} else {
 		const OpKind kind = kind_alone(f, op);
 		LOp *l = lower_as(f, kind, op);

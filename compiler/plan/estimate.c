@@ -60,7 +60,7 @@ static void estimate_rank(Compile *c, bool json, FILE *out)
 {
 	MemoryItem items[MEMORY_MAX_ITEMS];
 	char size[32];
-	const int n = memory_of_rank(&c->graph, &c->ranks, items);
+	const int n = memory_of_rank(&c->graph, items);
 	const int64_t all = memory_on_device(items, n);
 	if (json) {
 		json_t *rank = json_of(&(TargetPlan){.target = ""}, items, n);
@@ -112,7 +112,7 @@ static void check_rank_budget(Compile *c)
 {
 	MemoryItem items[MEMORY_MAX_ITEMS];
 	char largest[160], sizes[2][32];
-	const int n = memory_of_rank(&c->graph, &c->ranks, items);
+	const int n = memory_of_rank(&c->graph, items);
 	const int64_t need = memory_on_device(items, n);
 	if (need > c->cmd.memory_budget)
 		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the "

@@ -27,14 +27,13 @@ static int64_t tensor_bytes(Dtype dtype, int n_dims, const int64_t *shape)
 	return dtype_span(dtype, n);
 }
 
-static void place_weights(Compile *c)
+static void place_weights_of(Compile *c, Graph *g)
 {
-	Graph *g = &c->graph;
 	bool *joined = ARENA_ARRAY(&c->scratch, bool, g->n_weights); /* follows its predecessor without a gap */
 	for (int i = 0; i < g->n_tensors; i++)
 		for (int k = 1; k < g->tensors[i].n_weights; k++)
 			joined[g->tensors[i].weight + k] = true;
-	for (int w = 0; w < c->work.n; w++)
+	for (int w = 0; w < c->work.n && g == &c->graph; w++)
 		for (int i = 0; i < c->work.at[w].phases.n; i++) {
 			const Lowered *low = &c->work.at[w].phases.at[i];
 			for (int t = 0; t < low->tensors.n; t++)
@@ -52,6 +51,20 @@ static void place_weights(Compile *c)
 			at += g->weights[i].bytes;
 		}
 	g->weight_arena_bytes = align_up(at, PLAN_BUF_ALIGN);
+}
+
+/* Of several ranks: those of the file, and the parts of a rank. */
+static void place_weights(Compile *c)
+{
+	Ranks *r = &c->ranks;
+	place_weights_of(c, &c->graph);
+	if (!r->n)
+		return;
+	place_weights_of(c, &c->whole);
+	r->weight_bytes = c->graph.weight_arena_bytes;
+	r->places = ARENA_ARRAY(&c->arena, RankPlace, c->graph.n_weights);
+	for (int i = 0; i < c->graph.n_weights; i++)
+		r->places[r->n_places++] = (RankPlace){c->graph.weights[i].offset};
 }
 
 /* Rows and outs of the largest bucket of a step: what the host's buffers are sized for. */
@@ -191,6 +204,11 @@ static void make_bufs(Compile *c, const Lowered *low, const int64_t *offsets, in
 			continue;
 		}
 		b->last = low->ops.n - 1;
+		if (x->is_peer) {
+			b->arena = ARENA_PEER;
+			c->ranks.peer_bytes = b->bytes;
+			continue;
+		}
 		if (x->role != ROLE_WEIGHT && x->tensor < 0) {
 			b->offset = *own;
 			*own += align_up(b->bytes, PLAN_BUF_ALIGN);
@@ -204,9 +222,9 @@ static void check_size(Compile *c, const TargetWork *work)
 {
 	static const char *const advice[ARENA_COUNT] = {"the model's weights",
 		"slots, max_context or pool_tokens", "the largest prefill bucket", "slots or max_context", "slots",
-		"compiler/lower/fuse.c"};
+		"compiler/lower/fuse.c", "the largest prefill bucket"};
 	const Loc context = c->model.options.at_max_context, places[ARENA_COUNT] = {c->model.config.at_hidden_dim,
-		context, {context.file, 0, 0}, context, context, {0}};
+		context, {context.file, 0, 0}, context, context, {0}, {context.file, 0, 0}};
 	for (int a = 0; a < ARENA_COUNT; a++)
 		if (work->plan.arena_bytes[a] > max_arena_bytes)
 			fail_at(&c->diags, A0801, places[a],
@@ -227,7 +245,7 @@ static void check_snapshots(Compile *c)
 /* plan_memory - an offset for every weight, state, input, output and intermediate.
  *
  *   needs   Lowered with all shapes settled
- *   gives   Weight.offset, Graph.weight_arena_bytes; Phase.bufs, arena_bytes
+ *   gives   Weight.offset, Graph.weight_arena_bytes; Phase.bufs, arena_bytes; of Ranks: places, arenas
  *   breaks  nothing
  *   fails   an arena, or snapshots, larger than any card's memory
  */
@@ -257,6 +275,7 @@ void plan_memory(Compile *c)
 			if (need > arena[slab])
 				arena[slab] = need;
 		}
+		arena[ARENA_PEER] = c->ranks.peer_bytes;
 		check_size(c, work);
 	}
 }

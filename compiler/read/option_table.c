@@ -108,7 +108,7 @@ const OptionRow option_table[N_OPTIONS] = {
 		"rows of such a step then depend on load. Default: rows stay bf16 in all of them"},
 	[PARALLEL_RANKS] = {"parallel.ranks", T_COUNT, 1, PLAN_MAX_RANKS, false, "GPUs that run the plan together: 1 "
 		"(default), 2, 4 or 8. Heads, the width of MLPs, experts and the vocabulary are divided among them; what "
-		"cannot be divided evenly is refused. So far only the reference device runs plans of several ranks"},
+		"cannot be divided evenly is refused"},
 	[PARALLEL_EXPERTS] = {"parallel.experts", T_CHOICE, 0, 0, false, "for parallel.ranks: whole (default): each rank "
 		"has as many whole experts; cut: each has a part of every expert's width, so the load is even"},
 };

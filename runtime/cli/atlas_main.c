@@ -252,7 +252,10 @@ int main(int argc, char **argv)
 			continue;
 		if (!options_parse(&verbs[i], argc - 2, argv + 2, &args, &code))
 			return code;
+		if (!cli_start_ranks(&args, &code))
+			return code;
 		code = verbs[i].run(&args);
+		cli_end_ranks(&args);
 		if (fflush(stdout) != 0 && code == EXIT_OK)
 			return cli_say(&args, EXIT_ENVIRONMENT, "stdout cannot be written");
 		return code;

@@ -50,6 +50,8 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	int steps;
 	SamplingArgs sampling;
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
+	const char *devices; /* "0,1": of several ranks */
+	const struct RankSeat *seat; /* of this process, rank 0 of them; NULL = one rank */
 	int window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
 	double tolerance;
@@ -63,7 +65,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	double max_wait, head_timeout, body_timeout, keep_alive, write_timeout, ping, drain; /* seconds; 0 = the default */
 	int64_t max_body, max_pending;
 	bool all, sbom, json, quiet, hidden, reasons, bench_kernels, sarif, certify, require_certified, rebuild, each_layer,
-		host, chat;
+		host, chat, share_gpu;
 } Args;
 
 typedef int VerbFn(const Args *args);
@@ -107,6 +109,11 @@ void cli_message(const Args *args, const char *place, MessageKind kind, const ch
 	__attribute__((format(printf, 5, 6)));
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
+
+/* For --devices with several GPUs: starts a process for each rank but this one, rank 0, which gets its seat. False: the
+ * verb is not run, *code is how the process ends. Before any thread. cli_end_ranks: after the verb. */
+bool cli_start_ranks(Args *args, int *code);
+void cli_end_ranks(const Args *args);
 
 /* Begins to start the GPU that args names, while a plan is opened; NULL for --device cpu. atlas_device_end. */
 AtlasDevice *cli_start_device(const Args *args);

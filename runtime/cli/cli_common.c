@@ -3,7 +3,7 @@
 #include "artifacts/memory.h"
 #include "runtime/cli/cli.h"
 #include "runtime/driver.h"
-#include "runtime/plan_handle.h"
+#include "runtime/session.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -201,7 +201,7 @@ int cli_open_session(const Args *args, const AtlasPlan *plan, const char *device
 		.max_gap_each = args->max_gap > 0 || !is_server ? 0 : SERVE_GAP_EACH};
 	if (plan_info.weights_by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
-	if (atlas_session_open(plan, &options, session, &error) != ATLAS_OK)
+	if (session_open_watched(plan, &options, NULL, args->seat, session, &error) != ATLAS_OK)
 		return cli_fail(args, &error);
 	AtlasSessionInfo info = {.struct_size = sizeof info};
 	atlas_session_info(*session, &info);

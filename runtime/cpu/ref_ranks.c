@@ -33,6 +33,27 @@ void ref_gather_ranks(const RefCall *c)
 			memcpy(ref_floats(c, "z") + (t * ranks + r) * cols, part_of(c, r) + t * cols, sizeof(float) * (size_t)cols);
 }
 
+void ref_sum_peers(const RefCall *c)
+{
+	const int64_t n = ref_dim(c, "part", 0) * ref_dim(c, "part", 1);
+	ref_sum_ranks(c);
+	for (int64_t i = 0; ref_has(c, "residual") && i < n; i++)
+		ref_floats(c, "z")[i] += ref_floats(c, "residual")[i];
+}
+
+/* One rank alone has nothing of the others: its part takes their places. */
+void ref_gather_peers(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "part", 0), cols = ref_dim(c, "part", 1);
+	if (c->n_ranks) {
+		ref_gather_ranks(c);
+		return;
+	}
+	for (int64_t t = 0; t < rows * c->attrs.n_ranks; t++)
+		memcpy(ref_floats(c, "z") + t * cols, ref_floats(c, "part") + t / c->attrs.n_ranks * cols,
+			sizeof(float) * (size_t)cols);
+}
+
 void ref_own_experts(const RefCall *c)
 {
 	const int64_t n = ref_dim(c, "expert", 0) * ref_dim(c, "expert", 1), first = (int64_t)*ref_ints(c, "rank") *

@@ -28,6 +28,8 @@ static const Pool pools[] = {
 	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
 	{"ROTARY", 6, {2, 32, 64, 80, 128, 256}},
 	{"STOPS", 3, {1, 2, 5}},
+	{"WORDS", 2, {263168 + (1 << 12), 263168 + (1 << 22)}},
+	{"RANKS", 3, {2, 4, 8}},
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
 	{"WINDOW", 8, {0, 0, 0, 1, 7, 33, 128, 1000}},
@@ -122,7 +124,7 @@ int64_t case_each(const Case *c)
 bool case_is_own(const Case *c, int field)
 {
 	const OperandInfo *o = &op_table[c->tmpl->op].operands[op_operand(c->tmpl->op, c->tmpl->fields[field].name)];
-	return o->of == OF_own && o->role == OPERAND_OUT;
+	return (o->of == OF_own && o->role == OPERAND_OUT) || o->of == OF_peer;
 }
 
 bool case_knows_rows(const Case *c) { return case_field(c, "step") >= 0 || case_field(c, "pair") >= 0; }

@@ -493,7 +493,7 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_experts(c, a, b->shape[0]);
 	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
 		fill_groups(c, strcmp(name, "first") == 0);
-	else if (op_table[c->tmpl->op].operands[op_operand(c->tmpl->op, name)].of != OF_own) /* 0 between launches */
+	else if (op_table[c->tmpl->op].operands[op_operand(c->tmpl->op, name)].of < OF_own) /* 0 between launches */
 		for (int64_t i = 0; i < b->n; i++)
 			a[i] = (int32_t)random_below(&c->random,
 				strcmp(name, "acquire") == 0 ? 2 : strcmp(name, "slot_len") == 0 ? 1000

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { MAX_OBJECTS = 4096, MAX_QUEUE = 4096, MAX_NODES = 4096, PARAM_BYTES = 512, MAX_WORDS = 4096 };
 
@@ -174,6 +175,10 @@ static void free_object(const Object *o)
 {
 	if (strcmp(o->kind, "context") == 0)
 		return;
+	if (strcmp(o->kind, "memory") == 0) {
+		close((int)(uintptr_t)o->at);
+		return;
+	}
 	if (strcmp(o->kind, "graph") == 0) {
 		free_nodes(o->at);
 		return;
@@ -508,6 +513,113 @@ static CuResult fake_MemFree(CuPtr at)
 	CuResult r = call("MemFree");
 	drop("device", host(at));
 	return r;
+}
+
+/* Devices differ in the first byte. */
+static CuResult fake_DeviceGetUuid(void *uuid, CuDevice device)
+{
+	BEGIN("DeviceGetUuid %d", device);
+	memset(uuid, 0, 16);
+	*(char *)uuid = (char)device;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemGetAllocationGranularity(size_t *bytes, const CuMemoryKind *kind, int option)
+{
+	BEGIN("MemGetAllocationGranularity");
+	*bytes = 65536;
+	return kind->type == CU_MEMORY_PINNED && option == 0 ? CU_SUCCESS : broken("memory of another kind");
+}
+
+/* Physical memory is a file of memory, which other processes may map. */
+static CuResult fake_MemCreate(CuMemory *memory, size_t bytes, const CuMemoryKind *kind, unsigned long long flags)
+{
+	BEGIN("MemCreate %zu", bytes);
+	const int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
+	if (bytes == 0 || bytes % 65536 || kind->handles != CU_HANDLE_POSIX_FD || flags)
+		return broken("memory that cannot be shared");
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+		abort();
+	*memory = (CuMemory)fd;
+	keep("memory", (void *)(uintptr_t)*memory, bytes);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemRelease(CuMemory memory)
+{
+	CuResult r = call("MemRelease");
+	drop("memory", (void *)(uintptr_t)memory);
+	return r;
+}
+
+static CuResult fake_MemAddressReserve(CuPtr *at, size_t bytes, size_t align, CuPtr wish, unsigned long long flags)
+{
+	BEGIN("MemAddressReserve %zu", bytes);
+	void *map = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED || align || wish || flags)
+		abort();
+	keep("range", map, bytes);
+	fake->queue->objects[fake->queue->n_objects - 1].map = map;
+	fake->queue->objects[fake->queue->n_objects - 1].map_bytes = bytes;
+	*at = (CuPtr)(uintptr_t)map;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemAddressFree(CuPtr at, size_t bytes)
+{
+	CuResult r = call("MemAddressFree %zu", bytes);
+	if (within("device", host(at), 1))
+		return broken("addresses that are in use");
+	drop("range", host(at));
+	return r;
+}
+
+static CuResult fake_MemMap(CuPtr at, size_t bytes, size_t offset, CuMemory memory, unsigned long long flags)
+{
+	BEGIN("MemMap %zu", bytes);
+	if (!within("range", host(at), bytes) || !within("memory", (void *)(uintptr_t)memory, 1) || offset || flags)
+		return broken("a mapping of what is not there");
+	if (mmap(host(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)memory, 0) == MAP_FAILED)
+		abort();
+	keep("device", host(at), bytes);
+	fake->queue->objects[fake->queue->n_objects - 1].map = host(at);
+	fake->queue->objects[fake->queue->n_objects - 1].map_bytes = bytes;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemUnmap(CuPtr at, size_t bytes)
+{
+	CuResult r = call("MemUnmap %zu", bytes);
+	drop("device", host(at));
+	return r;
+}
+
+static CuResult fake_MemSetAccess(CuPtr at, size_t bytes, const CuAccess *access, size_t n)
+{
+	BEGIN("MemSetAccess %zu", bytes);
+	return within("device", host(at), bytes) && n == 1 && access->flags == CU_ACCESS_READ_WRITE &&
+		access->location.type == CU_LOCATION_DEVICE ? CU_SUCCESS : broken("access to what is not mapped");
+}
+
+static CuResult fake_MemExportToShareableHandle(void *handle, CuMemory memory, int type, unsigned long long flags)
+{
+	BEGIN("MemExportToShareableHandle");
+	if (!within("memory", (void *)(uintptr_t)memory, 1) || type != CU_HANDLE_POSIX_FD || flags)
+		return broken("a handle of what is not there");
+	const int fd = dup((int)memory);
+	memcpy(handle, &fd, sizeof fd);
+	return CU_SUCCESS;
+}
+
+static CuResult fake_MemImportFromShareableHandle(CuMemory *memory, void *handle, int type)
+{
+	BEGIN("MemImportFromShareableHandle");
+	const int fd = type == CU_HANDLE_POSIX_FD ? dup((int)(uintptr_t)handle) : -1;
+	if (fd < 0)
+		return broken("a handle that is none");
+	*memory = (CuMemory)fd;
+	keep("memory", (void *)(uintptr_t)*memory, 1);
+	return CU_SUCCESS;
 }
 
 static CuResult fake_MemHostAlloc(void **at, size_t bytes, unsigned flags)

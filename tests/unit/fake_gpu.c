@@ -1,10 +1,12 @@
 #include "tests/unit/fake_gpu.h"
+#include "artifacts/peers.h"
 #include "artifacts/schema.h"
 #include "runtime/cpu/ref_ops.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The plan's kernel behind the driver's number: sessions load those of steps alone, in the plan's order. */
 static int kernel_of(const FakeGpu *g, int number)
@@ -109,6 +111,47 @@ static void spoil(const RefCall *c, int slot, int byte)
 			memset((float *)logits->data + o * logits->shape[1], byte, sizeof(float) * (size_t)logits->shape[1]);
 }
 
+/* Collectives as kernels/templates/ranks/peers.cuh has them, by one block: parts of all ranks into c->ranks. */
+typedef struct Parts { const void *of[PLAN_MAX_RANKS]; float *floats[PLAN_MAX_RANKS]; } Parts;
+
+static void meet(const FakeGpu *g, const Buf *part, const void *own_part, uint32_t *own, int64_t words, RefCall *c,
+	Parts *parts)
+{
+	const int n = (int)own[PEER_RANKS], rank = (int)own[PEER_RANK];
+	const uint32_t epoch = ++own[PEER_EPOCH];
+	const int64_t slot = PEER_SLOTS + (int64_t)(epoch & 1) * (words - PEER_SLOTS) / 2;
+	uint32_t *arena[PLAN_MAX_RANKS], *stops;
+	memcpy(arena, own + PEER_ARENAS, sizeof arena);
+	memcpy(&stops, own + PEER_ABORT, sizeof stops);
+	memcpy(own + slot, own_part, (size_t)part->bytes);
+	for (int r = 0; r < n; r++)
+		if (r != rank)
+			__atomic_store_n(arena[r] + PEER_FLAGS + rank, epoch, __ATOMIC_RELEASE);
+	for (int r = 0; r < n; r++)
+		while (r != rank && (int32_t)(__atomic_load_n(own + PEER_FLAGS + r, __ATOMIC_ACQUIRE) - epoch) < 0 &&
+			!__atomic_load_n(stops, __ATOMIC_RELAXED))
+			usleep(20);
+	for (int r = 0; r < n; r++) {
+		parts->floats[r] = g->driver->take((size_t)elements(part), sizeof(float));
+		ref_convert(&(RefOperand){.data = arena[r] + slot, .dtype = part->dtype}, 0, elements(part), parts->floats[r]);
+		parts->of[r] = parts->floats[r];
+	}
+	c->ranks = parts->of;
+	c->n_ranks = n;
+}
+
+static void meet_at(const FakeGpu *g, const Phase *p, const Launch *l, const void *params, RefCall *c, Parts *parts)
+{
+	const Arg *part = NULL, *peers = NULL;
+	for (int i = 0; i < l->n_args; i++) {
+		part = l->args[i].operand == op_operand(l->op, "part") ? &l->args[i] : part;
+		peers = l->args[i].operand == op_operand(l->op, "peers") ? &l->args[i] : peers;
+	}
+	if (peers && ((uint32_t *)address(params, peers))[PEER_RANKS] > 1)
+		meet(g, &p->bufs[part->buf], address(params, part), address(params, peers), elements(&p->bufs[peers->buf]), c,
+			parts);
+}
+
 static void execute(void *ctx, int number, const void *params)
 {
 	FakeGpu *g = ctx;
@@ -138,7 +181,11 @@ static void execute(void *ctx, int number, const void *params)
 	if (draws_tokens(l->op) && (g->is_lazy || g->spoiled))
 		spoil(&c, g->is_lazy ? -1 : g->spoiled - 1, g->is_lazy ? 0 : 0xff);
 	c.scratch = g->driver->take(ref_scratch_bytes(&c) + 16, 1);
+	Parts parts = {{NULL}, {NULL}};
+	meet_at(g, p, l, params, &c, &parts);
 	ref_op(&c);
+	for (int r = 0; r < PLAN_MAX_RANKS; r++)
+		g->driver->give(parts.floats[r]);
 	g->driver->give(c.scratch);
 	const bool is_bad = g->bad_factor != 0 && l->op == g->bad_op && l->layer == g->bad_layer;
 	for (int i = 0; i < l->n_args; i++) {

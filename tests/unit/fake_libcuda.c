@@ -1,9 +1,10 @@
 /* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
  *
- * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME; what
- * op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE kernels do nothing; once there is a
- * file FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first
- * word of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
+ * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME, and how many
+ * there are, FAKE_CUDA_DEVICES; what op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE
+ * kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file FAKE_CUDA_FAULT, no graph can
+ * be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word of the process's command line
+ * that ends in ".bin"; kernels of a process without one do nothing.
  * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
 #include "artifacts/op_table.h"
@@ -33,6 +34,13 @@ static CuResult (*launch_graph)(CuGraphExec exec, CuStream stream);
 static CuResult launch_or_fail(CuGraphExec exec, CuStream stream)
 {
 	return access(getenv("FAKE_CUDA_FAULT"), F_OK) == 0 ? 719 : launch_graph(exec, stream);
+}
+
+/* With FAKE_CUDA_SLOW: so many microseconds before each graph. */
+static CuResult launch_slowly(CuGraphExec exec, CuStream stream)
+{
+	usleep((useconds_t)atoi(getenv("FAKE_CUDA_SLOW")));
+	return launch_graph(exec, stream);
 }
 
 static bool plan_of_command_line(char path[static 4096])
@@ -75,10 +83,16 @@ static void start(void)
 	if (cc && sscanf(cc, "%d.%d", &fake.cc_major, &fake.cc_minor) != 2)
 		abort();
 	fake.name = name;
+	fake.n_devices = getenv("FAKE_CUDA_DEVICES") ? atoi(getenv("FAKE_CUDA_DEVICES")) : 1;
+	fake.is_eager = fake.n_devices > 1; /* a rank that waits for records does not wait for its stream */
 	fake.param_bytes = no_params;
 	if (getenv("FAKE_CUDA_FAULT")) {
 		launch_graph = table.GraphLaunch;
 		table.GraphLaunch = launch_or_fail;
+	}
+	if (getenv("FAKE_CUDA_SLOW")) {
+		launch_graph = table.GraphLaunch;
+		table.GraphLaunch = launch_slowly;
 	}
 	if (!plan_of_command_line(path) || !read_plan(path))
 		return;

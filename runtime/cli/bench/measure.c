@@ -109,7 +109,7 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	const bool is_cut = can_be_cut(l->op);
 	h->buf = &p->bufs[a->buf];
 	h->dims = operand_shape(l->op, a->operand);
-	h->is_own = h->buf->arena == ARENA_RING || o->of == OF_own;
+	h->is_own = h->buf->arena == ARENA_RING || o->of >= OF_own;
 	h->n = 1;
 	for (int i = 0; i < h->buf->n_dims; i++) {
 		char count = is_cut ? counts(h->dims, i) : 0;

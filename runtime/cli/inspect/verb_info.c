@@ -193,7 +193,7 @@ static void print_text(const AtlasPlan *plan, const AtlasPlanInfo *info)
 		printf("%s%s%s\n", info->weights_by_reference ? "in the checkpoint's files (--weights)" : "embedded",
 			seed ? ", random, made from seed " : "", seed ? seed : "");
 	if (plan->artifact.ranks.n)
-		printf("ranks        %d, each with its parts of weights and caches: only the reference device runs them yet\n",
+		printf("ranks        %d, each with its parts of weights and caches\n",
 			plan->artifact.ranks.n);
 	printf("slots        %d of %d tokens\n", info->slots, info->max_context);
 	printf("prompts      cut into steps only at multiples of %d positions\n", info->prompt_grid);

@@ -111,7 +111,7 @@ int receipt_open(const Args *args, const AtlasPlan *plan, Watch *w, AtlasSession
 	if (plan->by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
 	watch_start(w, target_of_device(args, plan)); /* NULL: the opening says what is wrong */
-	if (session_open_watched(plan, &options, w->plan ? &w->hooks : NULL, session, &error) != ATLAS_OK)
+	if (session_open_watched(plan, &options, w->plan ? &w->hooks : NULL, NULL, session, &error) != ATLAS_OK)
 		return cli_fail(args, &error);
 	return w->plan ? 0 : cli_say(args, EXIT_ENVIRONMENT, "the GPU cannot be watched");
 }

@@ -1,0 +1,57 @@
+/* lower_ranks.c - collectives become launches on the memory that ranks show each other.
+ *
+ * All of them have the same arena (artifacts/peers.h), whose slots hold the largest part of any step: its size is the
+ * same in all phases, since a phase may follow any other.
+ */
+#include "artifacts/peers.h"
+#include "artifacts/ranks.h"
+#include "compiler/lower/fuse.h"
+
+static int64_t words(const Compile *c)
+{
+	const Options *o = &c->model.options;
+	const Graph *g = &c->graph;
+	int64_t rows = 1, outs = 1;
+	for (int i = 0; i < o->n_prefill; i++) {
+		const int of_prompt = o->prefill[i] < o->slots ? o->prefill[i] : o->slots;
+		rows = o->prefill[i] > rows ? o->prefill[i] : rows;
+		outs = of_prompt > outs ? of_prompt : outs;
+	}
+	for (int each = 1; each == 1 || each <= g->verify_rows; each++)
+		for (int i = 0; i < o->n_decode; i++) {
+			const int n = o->decode[i] * each;
+			if (each > 1 && !fuse_has_step(c, i, each))
+				continue;
+			rows = n > rows ? n : rows;
+			outs = n > outs ? n : outs;
+		}
+	return peer_words(ranks_largest_part(g, rows, outs));
+}
+
+/* z: the tensor that gets what is summed or gathered. */
+static LOp *collective(Fuser *f, const GraphOp *op, int z)
+{
+	LOp *l = new_op(f, op->kind == OP_sum_ranks ? OP_sum_peers : OP_gather_peers, op);
+	merge_attrs(l, op);
+	bind_tensor(f, l, "step", input_named(f, "step"));
+	bind_tensor(f, l, "part", operand(op, "part"));
+	if (op->kind == OP_sum_ranks)
+		bind_tensor(f, l, "bias", operand(op, "bias"));
+	bind_own(f, l, "peers", ROLE_STATE, true, DT_i32, 1, (int64_t[]){words(f->c)});
+	f->low->tensors.at[l->operands[op_operand(l->kind, "peers")]].is_peer = true;
+	bind_tensor(f, l, "z", z);
+	return l;
+}
+
+void lower_collective(Fuser *f, const GraphOp *op) { collective(f, op, operand(op, "z")); }
+
+bool fuse_sum_peers(Fuser *f, int i)
+{
+	const GraphOp *sum = member(f, i), *add = member(f, i + 1);
+	if (!flows(f, sum, "z", add, "y"))
+		return false;
+	LOp *l = collective(f, sum, operand(add, "z"));
+	l->layer = add->layer;
+	bind_tensor(f, l, "residual", operand(add, "x"));
+	return true;
+}

@@ -1,0 +1,15 @@
+/* rank_device.h - the devices of several ranks as one (rank 0), and what the others do. */
+#ifndef ATLAS_RANK_DEVICE_H
+#define ATLAS_RANK_DEVICE_H
+
+#include "runtime/device.h"
+#include "runtime/ranks/rank_group.h"
+
+/* Rank 0: a device whose calls go to the other ranks first and then to `inner`. Takes inner, which is closed on failure
+ * too. Returns when all ranks are open. */
+AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error);
+
+/* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. */
+AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error);
+
+#endif

@@ -1,0 +1,207 @@
+"""Plans of several ranks on GPUs that are not there: a process for each rank, memory shared between them, ranks lost.
+
+The fake driver (tests/unit/fake_libcuda.c) executes launches by the meaning of their ops, and memory of one process is
+mapped by the others as on real cards. The oracle is the reference device, which runs all ranks in one process. On GPUs
+activations are bf16, so logits are compared within what that costs one rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import msgpack
+import numpy as np
+import pytest
+from plan_file import put_together, take_apart
+from safetensors.numpy import load_file
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
+TOKENS = "1,5,9,13,20,7,8,44,3,2"
+SMALL = "[runtime]\nslots = 2\nmax_context = 256\n[phases]\nprefill = [64]\ndecode = [2]\n[kv]\npage = 16\n"
+
+
+@pytest.fixture(scope="module")
+def env(build_dir):
+    return os.environ | {"LD_LIBRARY_PATH": str(build_dir / "tests-gpu" / "fake"), "FAKE_CUDA_DEVICES": "4"}
+
+
+@pytest.fixture(scope="module")
+def plan_on(atlasc, kernel_cache, tmp_path_factory):
+    """plan_on(model, ranks): the plan's path, with `more` in MODEL.toml and further words for atlasc."""
+    folder = tmp_path_factory.mktemp("ranks")
+
+    def make(name, ranks, more="", *words):
+        toml, plan = folder / f"{name}-{ranks}.toml", folder / f"{name}-{ranks}.bin"
+        if not plan.exists():
+            toml.write_text(f"{SMALL}[parallel]\nranks = {ranks}\n{more}")
+            words = ["--target", "sm_90a", "--model", toml, "-o", plan, "--cache-dir", kernel_cache, *words]
+            done = atlasc(FIXTURES / name, *words, timeout=600)
+            assert done.returncode == 0, done.stderr
+        return plan
+
+    return make
+
+
+def logits(atlas, plan, out, *words, tokens=TOKENS, **kwargs):
+    done = atlas("dump", plan, "--tokens", tokens, "-o", out, "-q", *words, **kwargs)
+    assert done.returncode == 0, done.stderr
+    return load_file(out)["logits"].astype(np.float64)
+
+
+def text(atlas, plan, *words, **kwargs):
+    done = atlas("run", plan, "--tokens", TOKENS, "-n", 12, "--json", "-q", "--temperature", 0, *words, **kwargs)
+    assert done.returncode == 0, done.stderr
+    return [r["tokens"] for r in json.loads(done.stdout)["results"]][0]
+
+
+def is_best(atlas, plan, tmp_path, tokens, error):
+    """Does the reference draw these tokens too, each after those before it, but for ties within the error?"""
+    before = ",".join([TOKENS, *map(str, tokens[:-1])])
+    rows = logits(atlas, plan, tmp_path / "after.st", "--device", "cpu", tokens=before)[TOKENS.count(",") :]
+    return all(
+        row.max() - row[token] <= 2 * error * np.max(np.abs(rows)) for row, token in zip(rows, tokens, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "more"), [("qwen3", 2, ""), ("qwen3_5", 2, ""), ("qwen3_moe", 2, 'experts = "cut"\n')]
+)
+def test_ranks_compute_what_the_reference_does(atlas, plan_on, env, tmp_path, name, ranks, more):
+    plan, devices = plan_on(name, ranks, more), ["--device", "cuda", "--devices", ",".join(map(str, range(ranks)))]
+    got = [logits(atlas, plan, tmp_path / f"{i}.st", *devices, env=env) for i in range(2)]
+    want = logits(atlas, plan, tmp_path / "cpu.st", "--device", "cpu")
+    assert np.array_equal(got[0], got[1])
+    errors = np.max(np.abs(got[0] - want), axis=1) / np.max(np.abs(want))
+    assert np.median(errors) < 0.02 and np.max(errors) < 0.05
+    tokens = text(atlas, plan, *devices, env=env)
+    assert tokens == text(atlas, plan, *devices, env=env)
+    assert is_best(atlas, plan, tmp_path, tokens, np.max(errors))
+
+
+def begin(atlas, plan, env, *words):
+    words = ["--tokens", TOKENS, "-n", "200", "--device", "cuda", "--devices", "0,1", "-q", *words]
+    return subprocess.Popen(
+        [str(atlas), "run", str(plan), *words], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def status(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return ["Z", "0"]
+
+
+def other_rank(run):
+    """The process that the command has started; None: it has none yet."""
+    pids = [int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()]
+    return next((p for p in pids if status(p)[1] == str(run.pid) and status(p)[0] != "Z"), None)
+
+
+def is_gone(pid):
+    deadline = time.monotonic() + 2
+    while status(pid)[0] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return status(pid)[0] == "Z"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.4, 0.8])
+def test_a_killed_rank_ends_all(atlas, plan_on, env, delay):
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(delay)
+    os.kill(rank, signal.SIGKILL)
+    began = time.monotonic()
+    _, said = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5 and is_gone(rank)
+    assert run.returncode == 10 and "rank 1" in said and "ended by signal 9" in said
+
+
+def test_a_stopped_rank_ends_all(atlas, plan_on, env):
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(0.5)
+    os.kill(rank, signal.SIGSTOP)
+    began = time.monotonic()
+    _, said = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5 and is_gone(rank)
+    assert run.returncode == 10 and "rank 1" in said and "nothing was heard of it for 3 seconds" in said
+
+
+def test_ranks_end_with_the_command(atlas, plan_on, env):
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(0.3)
+    run.kill()
+    run.communicate()
+    assert is_gone(rank)
+
+
+def test_a_signal_reaches_the_command(atlas, plan_on, env):
+    """Not the thread that watches, whose mask is its own."""
+    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(1.0)
+    run.terminate()
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == 130 and is_gone(rank), said
+
+
+@pytest.mark.parametrize(
+    ("devices", "code", "said"),
+    [
+        ("0,0", 2, "--devices 0,0: GPU 0 is named twice; --share-gpu allows it"),
+        ("0,x", 2, "--devices 0,x: expected the numbers of at most 8 GPUs with commas between them"),
+        ("", 2, "expected the numbers of at most 8 GPUs"),
+        ("0,1,2,3,4,5,6,7,8", 2, "expected the numbers of at most 8 GPUs"),
+        ("0,1,2", 4, "the plan is for 2 GPUs together, and 3 are named"),
+        ("0", 4, "the plan is for 2 GPUs together, and 1 is named"),
+        ("0,4", 5, "rank 1: GPU 4: the driver shows 4"),
+    ],
+)
+def test_wrong_devices(atlas, plan_on, env, devices, code, said):
+    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--devices", devices, "--device", "cuda", env=env)
+    assert done.returncode == code and said in done.stderr, done.stderr
+
+
+def test_one_gpu_of_several_ranks(atlas, plan_on, env):
+    words = [["--device", "cuda", "--devices", "0,1"], ["--device", "cuda", "--devices", "1,1", "--share-gpu"]]
+    assert text(atlas, plan_on("qwen3", 2), *words[0], env=env) == text(atlas, plan_on("qwen3", 2), *words[1], env=env)
+
+
+def test_what_has_no_kernels(atlasc, tmp_path):
+    (tmp_path / "m.toml").write_text("[parallel]\nranks = 2\n")
+    words = ["--model", tmp_path / "m.toml", "-o", tmp_path / "plan.bin", "--target"]
+    done = atlasc(FIXTURES / "qwen3", *words, "sm_80")
+    assert done.returncode == 3 and "error[A0733]: parallel.ranks = 2: no kernel of sm_80 adds" in done.stderr
+    done = atlasc(FIXTURES / "qwen3_moe", *words, "sm_90a")
+    assert done.returncode == 3 and 'leave out experts of other ranks: parallel.experts = "cut"' in done.stderr
+    assert not (tmp_path / "plan.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r.update(peer_bytes=r["peer_bytes"] + 512), "arena peer of .* does not fit the largest part"),
+        (lambda r: r.update(weight_bytes=r["weight_bytes"] + 256), "its weight arena is not the graph's"),
+        (lambda r: r["places"].reverse(), "is not where|overlaps|is not what|which is not an operand of layer|outside"),
+    ],
+)
+def test_faults_of_arenas(atlas, plan_on, tmp_path, change, said):
+    data = plan_on("qwen3", 2).read_bytes()
+    sections = take_apart(data)
+    ranks = msgpack.unpackb(sections["ranks"])
+    change(ranks)
+    (tmp_path / "edited.bin").write_bytes(put_together(data[:12], {**sections, "ranks": msgpack.packb(ranks)}))
+    done = atlas("info", tmp_path / "edited.bin")
+    assert done.returncode == 6 and re.search(said, done.stderr), done.stderr
