@@ -101,6 +101,9 @@ LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
 bool fuse_experts(Fuser *f, int i);
 bool fuse_experts_and_shared(Fuser *f, int i);
 
+/* fuse_delta.c: the ops of a layer of gated DeltaNet. */
+bool fuse_delta(Fuser *f, int i);
+
 /* match_fusion.c: is op i, which is not lowered, the first of such members, and may the others move up to it? They are
  * f->at then. And: they are lowered. */
 bool match_fusion(Fuser *f, const Fusion *x, int i);
