@@ -1,11 +1,11 @@
 #!/bin/bash
-# libatlas.so is small: stripped, it has less than 552 KiB. What it grew by is in the longest symbols, which are shown.
+# libatlas.so is small: stripped, it has less than 556 KiB. What it grew by is in the longest symbols, which are shown.
 #
 #   scripts/check_size.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 library=${1:-build}/libatlas.so
-limit=565248
+limit=569344
 [ -e "$library" ] || { echo "no $library: run make"; exit 1; }
 stripped=$(mktemp)
 trap 'rm -f "$stripped"' EXIT
