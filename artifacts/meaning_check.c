@@ -32,6 +32,7 @@ enum {
 	OF_SOLVED,            /* of chunks of rows: solved, scores, factors; operands: qkv, a, b, a_log, dt_bias */
 	OF_UP,                /* what experts_up leaves; operands as in enum Up */
 	OF_CLAMPED,           /* what experts_up_clamped leaves; operands: n, expert, share, gate_up, scales, bias */
+	OF_ONE,               /* the share of an expert that all rows go to, without a gate; operand: the rows */
 	OF_TERMS,             /* of a sum of experts; operands: the sum */
 };
 enum { MAX_PIECES = 4, NO_LAYER = -2, SOME_LAYERS = -3 };
@@ -311,6 +312,12 @@ static void norm_linear_narrow(Meaning *m)
 }
 
 static void norm_rows(Meaning *m) { set_rows(m, normed(m, in(m, "x"), "norm")); }
+static void norm_residual(Meaning *m)
+{
+	const int z = RESULT(m, OP_add, in(m, "residual"), normed(m, in(m, "x"), "norm")), factor = in(m, "factor");
+	set(m, "z", factor ? RESULT(m, OP_scale_by, z, factor) : z);
+}
+
 static void quant_rows(Meaning *m) { set_rows(m, in(m, "x")); }
 static void linear_rows(Meaning *m) { set_all(m, "y", products(m, rows(m), "w", "bias")); }
 
@@ -327,14 +334,15 @@ static void sum_peers(Meaning *m)
 
 static void gather_peers(Meaning *m) { set(m, "z", RESULT(m, OP_gather_ranks, in(m, "part"))); }
 
-static void gated(Meaning *m, int x)
+static void gated(Meaning *m, OpKind act, int x)
 {
 	const int gate = product(m, x, "gate", "gate_bias"), up = product(m, x, "up", "up_bias");
-	set_rows(m, RESULT(m, OP_swiglu, gate, up));
+	set_rows(m, RESULT(m, act, gate, up));
 }
 
-static void norm_swiglu(Meaning *m) { gated(m, normed(m, in(m, "x"), "norm")); }
-static void linear_swiglu(Meaning *m) { gated(m, rows(m)); }
+static void norm_swiglu(Meaning *m) { gated(m, OP_swiglu, normed(m, in(m, "x"), "norm")); }
+static void norm_geglu(Meaning *m) { gated(m, OP_geglu, normed(m, in(m, "x"), "norm")); }
+static void linear_swiglu(Meaning *m) { gated(m, OP_swiglu, rows(m)); }
 
 static void embed(Meaning *m, int row_token) { set(m, "x", RESULT(m, OP_embed, row_token, in(m, "table"))); }
 
@@ -503,17 +511,48 @@ static void delta_verify_step(Meaning *m)
 }
 
 /* Experts. The share of the one that all rows go to is a piece of its own. */
+static void set_routed(Meaning *m, int n, int logits, int expert, Value share)
+{
+	set(m, "n", n);
+	set(m, "logits", logits);
+	set(m, "expert", expert);
+	set_all(m, "share", share);
+}
+
 static void norm_route(Meaning *m)
 {
-	const int n = normed(m, in(m, "x"), "norm"), logits = product(m, n, "router", NULL), gate = in(m, "shared_gate");
+	const int n = normed(m, in(m, "x"), "norm"), logits = product(m, n, "router", "router_bias");
+	const int gate = in(m, "shared_gate");
 	APPLY(m, OP_route, {logits});
 	Value share = {1, {OP_route_v[2]}};
 	if (gate)
 		share.piece[share.n++] = RESULT(m, OP_linear, n, gate);
-	set(m, "n", n);
+	set_routed(m, n, logits, OP_route_v[1], share);
+}
+
+static int64_t columns_of(const Meaning *m, const char *name)
+{
+	const Arg *a = find_arg(m, name);
+	return a ? m->p->bufs[a->buf].shape[1] : 0;
+}
+
+static void norm_route_sigmoid(Meaning *m)
+{
+	const int n = normed(m, in(m, "x"), "norm"), logits = product(m, n, "router", NULL);
+	APPLY(m, OP_route_sigmoid, {logits, in(m, "bias")});
+	Value share = {1, {OP_route_sigmoid_v[3]}};
+	if (columns_of(m, "share") > columns_of(m, "expert"))
+		share.piece[share.n++] = VALUE(m, OF_ONE, n);
+	set_routed(m, n, logits, OP_route_sigmoid_v[2], share);
+}
+
+static void norm_route_scaled(Meaning *m)
+{
+	const int logits = RESULT(m, OP_scale, product(m, normed(m, in(m, "x"), "norm"), "router", NULL));
+	APPLY(m, OP_route, {logits});
 	set(m, "logits", logits);
 	set(m, "expert", OP_route_v[1]);
-	set_all(m, "share", share);
+	set(m, "share", RESULT(m, OP_scale_shares, OP_route_v[2], OP_route_v[1], in(m, "by")));
 }
 
 static void group_rows(Meaning *m)
@@ -596,13 +635,35 @@ static int sum_of_experts(Meaning *m)
 		return odd(m, "it goes down by other experts than up");
 	int y = RESULT(m, (OpKind)v[UP_OP], v[UP_N], v[UP_EXPERT], v[UP_SHARE], v[UP_WEIGHT], v[UP_SCALE], v[UP_ROW_SCALE],
 		in(m, "down"), in(m, "down_scale"), in(m, "down_row_scale"));
-	if (v[UP_SHARED] || find_arg(m, "shared_down"))
-		y = RESULT(m, OP_add, y, RESULT(m, OP_sigmoid_gate, product(m, v[UP_SHARED], "shared_down", NULL),
-			v[UP_SHARED_SHARE]));
-	return y;
+	if (!v[UP_SHARED] && !find_arg(m, "shared_down"))
+		return y;
+	int shared = product(m, v[UP_SHARED], "shared_down", NULL);
+	if (m->nodes[v[UP_SHARED_SHARE]].kind != OF_ONE)
+		shared = RESULT(m, OP_sigmoid_gate, shared, v[UP_SHARED_SHARE]);
+	return RESULT(m, OP_add, y, shared);
 }
 
-static void experts_down(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_experts(m))); }
+/* The same of clamped ones. */
+static int sum_of_clamped(Meaning *m)
+{
+	const int h = in(m, "h");
+	if (!made_of(m, h, OF_CLAMPED, "h is not what experts leave on the way up"))
+		return 0;
+	int v[6];
+	memcpy(v, m->nodes[h].operands, sizeof v);
+	if (chosen(m) != v[1] || in(m, "share") != v[2])
+		odd(m, "it goes down by other experts than up, or with other shares");
+	return RESULT(m, OP_experts_clamped, v[0], v[1], v[2], v[3], v[4], v[5], in(m, "down"), in(m, "down_scale"),
+		in(m, "down_bias"));
+}
+
+static void experts_down(Meaning *m)
+{
+	const int sum = find_arg(m, "down_bias") ? sum_of_clamped(m) : sum_of_experts(m), residual = in(m, "residual");
+	set(m, "z", residual ? RESULT(m, OP_add, residual, sum) : sum);
+}
+
+static void experts_down_biased(Meaning *m) { set(m, "y", VALUE(m, OF_TERMS, sum_of_clamped(m))); }
 static void experts_down_rows(Meaning *m) { set(m, "y", VALUE(m, OF_TERMS, sum_of_experts(m))); }
 
 static void experts_up_clamped(Meaning *m)
@@ -610,19 +671,6 @@ static void experts_up_clamped(Meaning *m)
 	const int v[] = {in(m, "n"), chosen(m), in(m, "share"), in(m, "gate_up"), in(m, "gate_up_scale"),
 		in(m, "gate_up_bias")};
 	set(m, "h", value_of(m, OF_CLAMPED, 0, 6, v));
-}
-
-static void experts_down_biased(Meaning *m)
-{
-	const int h = in(m, "h");
-	if (!made_of(m, h, OF_CLAMPED, "h is not what experts leave on the way up"))
-		return;
-	int v[6];
-	memcpy(v, m->nodes[h].operands, sizeof v);
-	if (chosen(m) != v[1] || in(m, "share") != v[2])
-		odd(m, "it goes down by other experts than up, or with other shares");
-	set(m, "y", VALUE(m, OF_TERMS, RESULT(m, OP_experts_clamped, v[0], v[1], v[2], v[3], v[4], v[5], in(m, "down"),
-		in(m, "down_scale"), in(m, "down_bias"))));
 }
 
 static int sum_of_terms(Meaning *m) { return made_of(m, in(m, "y"), OF_TERMS, "y is not the terms of a sum"); }
@@ -744,6 +792,7 @@ static void follow_rows(Meaning *m)
 static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_embed_next] = embed_next, [OP_embed_prompt] = embed_prompt, [OP_embed_verify] = embed_verify,
 	[OP_norm_linear] = norm_linear, [OP_norm_linear_narrow] = norm_linear_narrow, [OP_norm_rows] = norm_rows,
+	[OP_norm_residual] = norm_residual, [OP_norm_geglu] = norm_geglu,
 	[OP_norm_rows_fp8] = norm_rows, [OP_norm_rows_fp4] = norm_rows, [OP_quant_rows] = quant_rows,
 	[OP_quant_rows_fp4] = quant_rows,
 	[OP_linear_rows] = linear_rows, [OP_linear_residual] = linear_residual, [OP_norm_swiglu] = norm_swiglu,
@@ -751,7 +800,9 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_keys_write] = keys_write, [OP_attention_step] = attention_step, [OP_attention_verify] = attention_verify,
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
 	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
-	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route, [OP_group_rows] = group_rows,
+	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route,
+	[OP_norm_route_sigmoid] = norm_route_sigmoid, [OP_norm_route_scaled] = norm_route_scaled,
+	[OP_group_rows] = group_rows,
 	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited,
 	[OP_experts_up_gelu] = experts_up_gelu, [OP_gather_codes] = gather_codes,
 	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,

@@ -120,6 +120,26 @@
 	IN_OPT(floats, x_block, "ROWS, ceil_div(K, 16)"), IN_OPT(floats, x_row_scale, "ROWS")
 #define SCALES(w, rows) IN_OPT(scales, w##_scale, "ceil_div(" rows ", BLOCK_N), ceil_div(K, BLOCK_K)"), \
 	IN_OPT(scales, w##_row_scale, rows)
+/* Rows of experts: with step, each names its own; with pair and first they are in the order of experts. */
+#define CHOSEN IN_OPT(ints, step, "4"), IN(floats, n, "ROWS, K"), IN_OPT(ints, expert, "ROWS, TOPK"), \
+	IN(floats, share, "ROWS, TOPK"), IN_OPT(ints, pair, "ROWS * TOPK"), IN_OPT(ints, first, "EXPERTS + 1")
+#define EXPERTS IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"), \
+	IN(codes, gate_up, "E, 2 * N, K"), IN_OPT(scales, gate_up_scale, \
+	"E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"), IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), \
+	IN(codes, down, "E, K, N"), IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), \
+	IN_OPT(scales, down_row_scale, "E, K"), OUT(floats, y, "ROWS, K")
+#define GATE_AND_UP IN(codes, gate, "N, K"), IN(codes, up, "N, K"), SCALES(gate, "N"), SCALES(up, "N"), \
+	IN_OPT(weight, gate_bias, "N"), IN_OPT(weight, up_bias, "N")
+#define EXPERTS_UP IN(codes, gate_up, "EXPERTS, N, K"), \
+	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"), \
+	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N")
+#define EXPERTS_DOWN IN(codes, down, "EXPERTS, K, N"), \
+	IN_OPT(scales, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), \
+	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"), \
+	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"), \
+	IN_OPT(scales, shared_down_row_scale, "K")
+#define ROUTER STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(weight, router, "EXPERTS, K"), \
+	INOUT(own, routed, "ROWS"), OUT(floats, logits, "ROWS, EXPERTS"), OUT(ints, expert, "ROWS, TOPK")
 #define KV_READ IN(state, kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(scales, kv_scale, "2, NKV"), \
 	IN_OPT(state, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16")
 #define KV_WRITTEN INOUT(state, kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(scales, kv_scale, "2, NKV"), \
@@ -194,12 +214,7 @@ OP(scale_shares, OP_GRAPH, "", "y[t,j] = share[t,j] * w[expert[t,j]]",
 OP(experts, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"y[t,:] = sum_j share[t,j] down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = expert[t,j]; rows of gate_up[e]: gate, "
 	"up, each with separate blocks",
-	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
-	IN(codes, gate_up, "E, 2 * N, K"),
-	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
-	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
-	OUT(floats, y, "ROWS, K"))
+	EXPERTS)
 OP(experts_clamped, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_SLOPE GATE_LIMIT",
 	"y[t,:] = sum_j share[t,j] (down[e] h + down_bias[e]), e = expert[t,j]; p = gate_up[e] x[t] + gate_up_bias[e]; g = "
 	"min(p[2n], GATE_LIMIT); u = p[2n+1] within -GATE_LIMIT and GATE_LIMIT; h[n] = (u + 1) g sigmoid(GATE_SLOPE g)",
@@ -211,20 +226,10 @@ OP(experts_clamped, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE
 	OUT(floats, y, "ROWS, K"))
 OP(experts_limited, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
 	"experts, with swiglu_limited in place of silu(gate) * up",
-	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
-	IN(codes, gate_up, "E, 2 * N, K"),
-	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
-	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
-	OUT(floats, y, "ROWS, K"))
+	EXPERTS)
 OP(experts_gelu, OP_GRAPH | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
 	"experts, with geglu in place of silu(gate) * up",
-	IN(floats, x, "ROWS, K"), IN(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, TOPK"),
-	IN(codes, gate_up, "E, 2 * N, K"),
-	IN_OPT(scales, gate_up_scale, "E, 2 * ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "E, 2 * N"), IN(codes, down, "E, K, N"),
-	IN_OPT(scales, down_scale, "E, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"), IN_OPT(scales, down_row_scale, "E, K"),
-	OUT(floats, y, "ROWS, K"))
+	EXPERTS)
 OP(causal_conv, OP_GRAPH, "TAPS",
 	"y[t,c] = silu(sum_j w[c,0,j] x[j rows on from TAPS before t, c]), over the rows of t's slot by position: those of "
 	"this step, before them conv[s], which then holds the slot's last TAPS rows",
@@ -333,6 +338,9 @@ OP(norm_linear_narrow, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K",
 	OUT(floats, y_narrow, "ROWS, M"))
 OP(norm_rows, OP_FUSED, "EPS NORM_ONE", "rmsnorm, of rows in use",
 	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), OUT(floats, y, "ROWS, K"))
+OP(norm_residual, OP_FUSED, "EPS NORM_ONE", "z = residual + rmsnorm(x), with factor times factor[0]: of rows in use",
+	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(floats, residual, "ROWS, K"),
+	IN_OPT(weight, factor, "1"), OUT(floats, z, "ROWS, K"))
 OP(norm_rows_fp8, OP_FUSED, "EPS NORM_ONE", "rmsnorm; quantise: of rows in use",
 	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), OUT(floats, y, "ROWS, K"),
 	OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))
@@ -409,24 +417,27 @@ OP(linear_residual, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise or dequantise_fp4;
 	STEP, IN(floats, x, "ROWS, K"), ROW_CODES, IN(codes, w, "N, K"), SCALES(w, "N"), IN_OPT(weight, bias, "N"),
 	IN(floats, residual, "ROWS, N"), OUT(floats, z, "ROWS, N"))
 OP(norm_swiglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K", "n = rmsnorm(x); y = silu(linear(n, gate)) * linear(n, up)",
-	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(codes, gate, "N, K"), IN(codes, up, "N, K"),
-	SCALES(gate, "N"), SCALES(up, "N"), IN_OPT(weight, gate_bias, "N"), IN_OPT(weight, up_bias, "N"),
-	OUT(floats, y, "ROWS, N"))
+	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), GATE_AND_UP, OUT(floats, y, "ROWS, N"))
+OP(norm_geglu, OP_FUSED, "EPS NORM_ONE BLOCK_N BLOCK_K", "n = rmsnorm(x); geglu of linear(n, gate), linear(n, up)",
+	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), GATE_AND_UP, OUT(floats, y, "ROWS, N"))
 OP(linear_swiglu, OP_FUSED, "BLOCK_N BLOCK_K", "[dequantise_fp4;] y = silu(linear(x, gate)) * linear(x, up)",
 	STEP, IN(floats, x, "ROWS, K"), IN_OPT(floats, x_block, "ROWS, ceil_div(K, 16)"),
-	IN_OPT(floats, x_row_scale, "ROWS"), IN(codes, gate, "N, K"), IN(codes, up, "N, K"), SCALES(gate, "N"),
-	SCALES(up, "N"), IN_OPT(weight, gate_bias, "N"), IN_OPT(weight, up_bias, "N"), OUT(floats, y, "ROWS, N"))
+	IN_OPT(floats, x_row_scale, "ROWS"), GATE_AND_UP, OUT(floats, y, "ROWS, N"))
 OP(linear_swiglu_fp8, OP_FUSED, "BLOCK_N BLOCK_K", "dequantise; linear_swiglu; quantise",
-	STEP, IN(floats, x, "ROWS, K"), IN(floats, x_scale, "ceil_div(K, 128), ROWS"), IN(codes, gate, "N, K"),
-	IN(codes, up, "N, K"), SCALES(gate, "N"), SCALES(up, "N"), IN_OPT(weight, gate_bias, "N"),
-	IN_OPT(weight, up_bias, "N"), OUT(floats, y, "ROWS, N"), OUT(floats, y_scale, "ceil_div(N, 128), ROWS"))
+	STEP, IN(floats, x, "ROWS, K"), IN(floats, x_scale, "ceil_div(K, 128), ROWS"), GATE_AND_UP,
+	OUT(floats, y, "ROWS, N"), OUT(floats, y_scale, "ceil_div(N, 128), ROWS"))
 OP(norm_route, OP_FUSED, "EPS NORM_ONE TOPK NORM_TOPK",
-	"n = rmsnorm(x); logits = linear(n, router); route. With shared_gate a row has one share more, that of the expert "
-	"all rows go to: sigmoid(linear(n, shared_gate)). routed is used by this launch only: how many of its blocks are "
-	"done with a run of rows, which is 0 before and after",
-	STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(weight, router, "EXPERTS, K"),
-	IN_OPT(weight, shared_gate, "1, K"), INOUT(own, routed, "ROWS"), OUT(floats, n, "ROWS, K"),
-	OUT(floats, logits, "ROWS, EXPERTS"), OUT(ints, expert, "ROWS, TOPK"), OUT(floats, share, "ROWS, SHARES"))
+	"n = rmsnorm(x); logits = linear(n, router, router_bias); route. With shared_gate a row has one share more, of the "
+	"expert all rows go to: sigmoid(linear(n, shared_gate)). routed, used by this launch only, counts its blocks that "
+	"are done with a run of rows, and is 0 before and after",
+	ROUTER, IN_OPT(weight, router_bias, "EXPERTS"), IN_OPT(weight, shared_gate, "1, K"), OUT(floats, n, "ROWS, K"),
+	OUT(floats, share, "ROWS, SHARES"))
+OP(norm_route_sigmoid, OP_FUSED, "EPS NORM_ONE TOPK NORM_TOPK GROUPS TOP_GROUPS SHARE_EPS SHARE_SCALE",
+	"n = rmsnorm(x); logits = linear(n, router); route_sigmoid. A row with one share more has 1 for the shared expert",
+	ROUTER, IN_OPT(weight, bias, "EXPERTS"), OUT(floats, n, "ROWS, K"), OUT(floats, share, "ROWS, SHARES"))
+OP(norm_route_scaled, OP_FUSED, "EPS NORM_ONE TOPK NORM_TOPK FACTOR",
+	"logits = scale(linear(rmsnorm(x), router)); route; scale_shares by `by`", ROUTER, IN(weight, by, "EXPERTS"),
+	OUT(floats, share, "ROWS, TOPK"))
 OP(group_rows, OP_PLAN, "TOPK",
 	"the pairs t * TOPK + j of rows in use, by expert[t,j] and then in order, followed by -1; those of expert e begin "
 	"at first[e] and end at first[e + 1]",
@@ -436,44 +447,29 @@ OP(experts_up, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLO
 	"the same of the shared expert with the last share. N counts rows of gate and up, WIDTH the columns of all of "
 	"these. pair and first, as group_rows makes them, replace expert",
 	STEP, IN(floats, n, "ROWS, K"), IN_OPT(ints, expert, "ROWS, TOPK"), IN(floats, share, "ROWS, SHARES"),
-	IN_OPT(ints, pair, "ROWS * TOPK"), IN_OPT(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
-	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), IN_OPT(codes, shared, "2 * WIDTH - TOPK * N, K"),
+	IN_OPT(ints, pair, "ROWS * TOPK"), IN_OPT(ints, first, "EXPERTS + 1"), EXPERTS_UP,
+	IN_OPT(codes, shared, "2 * WIDTH - TOPK * N, K"),
 	IN_OPT(scales, shared_scale, "2 * ceil_div(WIDTH - TOPK * N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_row_scale, "2 * WIDTH - TOPK * N"), OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_up_limited, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_LIMIT",
-	"experts_limited, up to down: h[t,:] = for each j share[t,j] * its swiglu_limited, in the order of experts; N "
-	"counts rows of gate and up",
-	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
-	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
-	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
+	"experts_limited, up to down: h[t,:] = for each j share[t,j] * its swiglu_limited; N counts rows of gate and up",
+	CHOSEN, EXPERTS_UP, OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_up_gelu, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
-	"experts_gelu, up to down: h[t,:] = for each j share[t,j] * its geglu, in the order of experts; N "
-	"counts rows of gate and up",
-	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
-	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
-	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
+	"experts_gelu, up to down: h[t,:] = for each j share[t,j] * its geglu; N counts rows of gate and up",
+	CHOSEN, EXPERTS_UP, OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_down, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"experts, from down on: z[t,:] = residual[t,:] + sum_j down[expert[t,j]] (its part of h[t,:]) + shared_down (the "
-	"rest of h[t,:])",
-	STEP, IN(floats, h, "ROWS, WIDTH"), IN(ints, expert, "ROWS, TOPK"), IN(codes, down, "EXPERTS, K, N"),
-	IN_OPT(scales, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
-	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"),
-	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
-	IN_OPT(scales, shared_down_row_scale, "K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
+	"rest of h[t,:]); with down_bias share[t,j] times that of expert[t,j] too; without residual as of zeros",
+	STEP, IN(floats, h, "ROWS, WIDTH"), IN(ints, expert, "ROWS, TOPK"), EXPERTS_DOWN,
+	IN_OPT(floats, share, "ROWS, TOPK"), IN_OPT(weight, down_bias, "EXPERTS, K"), IN_OPT(floats, residual, "ROWS, K"),
+	OUT(floats, z, "ROWS, K"))
 OP(experts_down_rows, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SHARED_BLOCK_K",
 	"the terms of experts_down's sums, one by one: y[t,j,:], the shared expert's last",
 	STEP, IN(floats, h, "ROWS, WIDTH"), IN(ints, pair, "ROWS * TOPK"), IN(ints, first, "EXPERTS + 1"),
-	IN(codes, down, "EXPERTS, K, N"), IN_OPT(scales, down_scale, "EXPERTS, ceil_div(K, BLOCK_N), ceil_div(N, BLOCK_K)"),
-	IN_OPT(scales, down_row_scale, "EXPERTS, K"), IN_OPT(codes, shared_down, "K, WIDTH - TOPK * N"),
-	IN_OPT(scales, shared_down_scale, "ceil_div(K, SHARED_BLOCK_N), ceil_div(WIDTH - TOPK * N, SHARED_BLOCK_K)"),
-	IN_OPT(scales, shared_down_row_scale, "K"), OUT(floats, y, "ROWS, SHARES, K"))
+	EXPERTS_DOWN, OUT(floats, y, "ROWS, SHARES, K"))
 OP(experts_up_clamped, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K GATE_SLOPE GATE_LIMIT",
-	"experts_clamped, up to down: for each j share[t,j] h; N counts rows of gate and up, in the order of experts",
-	IN(floats, n, "ROWS, K"), IN(floats, share, "ROWS, TOPK"), IN(ints, pair, "ROWS * TOPK"),
-	IN(ints, first, "EXPERTS + 1"), IN(codes, gate_up, "EXPERTS, N, K"),
+	"experts_clamped, up to down: for each j share[t,j] h; N counts rows of gate and up",
+	CHOSEN, IN(codes, gate_up, "EXPERTS, N, K"),
 	IN_OPT(scales, gate_up_scale, "EXPERTS, ceil_div(N, BLOCK_N), ceil_div(K, BLOCK_K)"),
 	IN(weight, gate_up_bias, "EXPERTS, N"), OUT(floats, h, "ROWS, WIDTH"))
 OP(experts_down_biased, OP_PLAN | OP_PARTS | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K",
@@ -508,9 +504,7 @@ OP(experts_up_fp8, OP_PLAN | OP_SCRATCH, "TOPK BLOCK_N BLOCK_K SHARED_BLOCK_N SH
 	"dequantise; experts_up; quantise: x and h are rows in the order of gather_codes",
 	STEP, IN(floats, x, "ROWS * SHARES, K"), IN(floats, x_scale, "ceil_div(K, 128), ROWS * SHARES"),
 	IN(floats, share, "ROWS, SHARES"), IN(ints, pair, "ROWS * TOPK"), IN(ints, first, "EXPERTS + 1"),
-	IN(codes, gate_up, "EXPERTS, N, K"),
-	IN_OPT(scales, gate_up_scale, "EXPERTS, 2 * ceil_div(N / 2, BLOCK_N), ceil_div(K, BLOCK_K)"),
-	IN_OPT(scales, gate_up_row_scale, "EXPERTS, N"), IN_OPT(codes, shared, "N, K"),
+	EXPERTS_UP, IN_OPT(codes, shared, "N, K"),
 	IN_OPT(scales, shared_scale, "2 * ceil_div(N / 2, SHARED_BLOCK_N), ceil_div(K, SHARED_BLOCK_K)"),
 	IN_OPT(scales, shared_row_scale, "N"), OUT(floats, h, "ROWS * SHARES, N / 2"),
 	OUT(floats, h_scale, "ceil_div(N / 2, 128), ROWS * SHARES"))
@@ -587,5 +581,11 @@ OP(read_probe, OP_PLAN, "",
 #undef SETTINGS
 #undef ROW_CODES
 #undef SCALES
+#undef CHOSEN
+#undef EXPERTS
+#undef GATE_AND_UP
+#undef EXPERTS_UP
+#undef EXPERTS_DOWN
+#undef ROUTER
 #undef KV_READ
 #undef KV_WRITTEN

@@ -154,8 +154,9 @@ void bind_own(Fuser *f, LOp *op, const char *name, Role role, bool is_shared, Dt
 	const int64_t *shape)
 {
 	int *at = &op->operands[op_operand(op->kind, name)];
-	for (int t = 0; is_shared && *at < 0 && t < f->low->tensors.n; t++)
-		if (f->low->tensors.at[t].tensor < 0 && strcmp(f->low->tensors.at[t].name, name) == 0)
+	for (int t = 0; is_shared && *at < 0 && t < f->low->tensors.n; t++) /* layers may differ in heads */
+		if (f->low->tensors.at[t].tensor < 0 && strcmp(f->low->tensors.at[t].name, name) == 0 &&
+			memcmp(f->low->tensors.at[t].shape, shape, sizeof shape[0] * (size_t)n_dims) == 0)
 			*at = t;
 	if (*at >= 0)
 		return;

@@ -267,7 +267,7 @@ static bool are_narrow(Fuser *f, int i, int n, int n_more)
 		place_of_norm(f, i + n, n_more) == INSIDE;
 }
 
-/* The products in bf16 that read tensor x, from op `from` on, into f->at; false when something else reads it too. */
+/* The products in bf16 that read tensor x, from op `from` on, into f->at; are they all that read it? */
 static bool find_readers(Fuser *f, int from, int x)
 {
 	f->n_at = 0;
@@ -278,8 +278,17 @@ static bool find_readers(Fuser *f, int from, int x)
 	return f->n_at > 0 && f->uses[x] == f->n_at;
 }
 
-/* Do the launches that read what these products make take it as columns of a tensor? group: of f->at, by number. */
-static bool are_columns_read(Fuser *f, const int *group);
+/* Groups of those products, all of which read x: as many as can be joined, by number, less those that a launch reads
+ * which does not take columns of a tensor. f->split says why there are several. */
+static void group_readers(Fuser *f, int x, int *group);
+
+static int size_of_group(const Fuser *f, const int *group, int at)
+{
+	int n = 0;
+	while (at + n < f->n_at && group[at + n] == group[at])
+		n++;
+	return n;
+}
 
 /* The norm at position i and all that reads it: linears, joined as far as they can be, if what follows reads columns.
  * Each group takes the normed rows as it likes them, from a launch that writes them so, or norms them itself. */
@@ -287,19 +296,13 @@ static bool norm_linear(Fuser *f, int i)
 {
 	const GraphOp *norm = op_at(f, i);
 	const int y = operand(norm, "y");
-	int all = 0, n, group[MAX_MEMBERS];
-	f->split = NULL;
+	int group[MAX_MEMBERS];
 	if (!find_readers(f, i, y))
 		return false;
-	for (int g = 0; (n = count_linears(f, all, y)) > 0; all += n, g++) {
-		f->split = all ? f->split : f->note;
-		for (int k = 0; k < n; k++)
-			group[all + k] = g;
-	}
-	const bool is_joined = are_columns_read(f, group);
-	for (int at = 0; at < all; at += n) {
-		n = is_joined ? count_linears(f, at, y) : 1;
-		const int n_narrow = is_joined && at + n < all ? count_linears(f, at + n, y) : 0;
+	group_readers(f, y, group);
+	for (int at = 0, n = 0; at < f->n_at; at += n) {
+		n = size_of_group(f, group, at);
+		const int n_narrow = at + n < f->n_at ? size_of_group(f, group, at + n) : 0;
 		const NormPlace place = place_of_norm(f, at, n);
 		if (are_narrow(f, at, n, n_narrow)) {
 			LOp *op = op_behind_norm(f, OP_norm_linear_narrow, norm, member(f, at), INSIDE);
@@ -311,11 +314,11 @@ static bool norm_linear(Fuser *f, int i)
 		}
 		LOp *op = op_behind_norm(f, place == INSIDE ? OP_norm_linear : OP_linear_rows, norm, member(f, at), place);
 		join_linears(f, op, at, n);
-		if (!is_joined)
+		if (n == 1 && f->n_at > 1)
 			op->alone = f->split ? f->split : "what follows takes each of the products apart";
 	}
 	f->is_lowered[i] = true;
-	for (int k = 0; k < all; k++)
+	for (int k = 0; k < f->n_at; k++)
 		f->is_lowered[f->at[k]] = true;
 	return true;
 }
@@ -367,9 +370,9 @@ static bool norm_swiglu(Fuser *f, int i)
 	return true;
 }
 
-/* A product of rows as they are, or of their codes, which a launch before it makes of them: what another reader of the
- * rows multiplies may be of another form. */
-static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
+/* An op that multiplies rows as they are, or their codes, which a launch before it makes of them: what another reader
+ * of the rows multiplies may be of another form. */
+static LOp *op_on_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 {
 	const int x = operand(lin, "x");
 	const bool is_e4m3 = multiplies_codes(f, kind, "w", lin), is_e2m1 = !is_e4m3 && multiplies_e2m1(f, kind, "w", lin);
@@ -381,14 +384,20 @@ static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
 		(is_e4m3 ? write_codes : write_e2m1)(f, codes, x);
 	}
 	LOp *op = new_op(f, kind, lin);
-	bind_weight(f, op, "w", lin);
-	bind_tensor(f, op, "bias", operand(lin, "bias"));
-	merge_attrs(op, lin);
 	if (are_codes)
 		read_rows(f, op, x);
 	else
 		bind_tensor(f, op, "x", x);
 	bind_tensor(f, op, "step", input_named(f, "step"));
+	return op;
+}
+
+static LOp *product_of_rows(Fuser *f, OpKind kind, const GraphOp *lin)
+{
+	LOp *op = op_on_rows(f, kind, lin);
+	bind_weight(f, op, "w", lin);
+	bind_tensor(f, op, "bias", operand(lin, "bias"));
+	merge_attrs(op, lin);
 	return op;
 }
 
@@ -400,6 +409,27 @@ static bool lone_product(Fuser *f, int i)
 		return false;
 	bind_tensor(f, product_of_rows(f, OP_linear_rows, lin), "y", operand(lin, "y"));
 	return true;
+}
+
+/* Several of the same rows, which no norm made for them alone: the first group of those that read them. */
+static bool joined_products(Fuser *f, int i)
+{
+	const GraphOp *lin = member(f, i);
+	const int x = operand(lin, "x"), at = f->at[i];
+	int group[MAX_MEMBERS];
+	find_readers(f, at, x);
+	const bool is_first = f->n_at > 1 && f->at[0] == at;
+	if (is_first)
+		group_readers(f, x, group);
+	const int n = is_first ? size_of_group(f, group, 0) : 0;
+	if (n > 1) {
+		join_linears(f, op_on_rows(f, OP_linear_rows, lin), 0, n);
+		for (int k = 1; k < n; k++)
+			f->is_lowered[f->at[k]] = true;
+	}
+	f->at[0] = at;
+	f->n_at = 1;
+	return n > 1;
 }
 
 static bool linear_residual(Fuser *f, int i)
@@ -573,132 +603,26 @@ static bool gate_rows(Fuser *f, int i)
 	return true;
 }
 
-/* Gated DeltaNet ------------------------------------------------------------------------------------ */
-
-enum { ROWS_IN_TURN = 8 /* of a step: so few go one after the other, without a launch that solves chunks */ };
-
-/* The ops of a layer of it, from position i on, and where their operands are: qkv and z in one tensor, b and a after
- * them or in a tensor of their own, `ba`. */
-typedef struct DeltaOps { const GraphOp *conv, *rule, *norm; int ba; } DeltaOps;
-
-static bool delta_ops(Fuser *f, int i, DeltaOps *d)
-{
-	*d = (DeltaOps){member(f, i), member(f, i + 1), member(f, i + 2), -1};
-	if (!flows(f, d->conv, "y", d->rule, "qkv") || !flows(f, d->rule, "o", d->norm, "x") ||
-		operand(d->conv, "row_slot") != operand(d->rule, "row_slot") ||
-		d->norm->attrs.head_dim != d->rule->attrs.v_dim)
-		return false;
-	const Graph *g = &f->c->graph;
-	const int z_at = operand(d->norm, "z"), b_at = operand(d->rule, "b");
-	const View *x = &f->views[operand(d->conv, "x")], *z = &f->views[z_at], *b = &f->views[b_at],
-		*a = &f->views[operand(d->rule, "a")];
-	const int64_t nv = d->rule->attrs.n_v_heads, z_col = g->tensors[operand(d->conv, "x")].shape[1];
-	const int64_t end = z_col + g->tensors[z_at].shape[1];
-	const bool is_joined = x->tensor >= 0 && x->tensor == z->tensor && x->col == 0 && z->col == z_col;
-	const bool is_behind = is_joined && b->tensor == x->tensor && b->col == end;
-	if (!is_joined || b->tensor < 0 || b->tensor != a->tensor || a->col != b->col + nv || (!is_behind && b->col != 0) ||
-		f->low->tensors.at[x->tensor].shape[1] != (is_behind ? end + 2 * nv : end) ||
-		f->low->tensors.at[b->tensor].shape[1] != (is_behind ? end : 0) + 2 * nv)
-		return fail_note(f, f->split ? f->split : "q, k, v and z, or b and a, are not columns of one tensor");
-	d->ba = is_behind ? -1 : b_at;
-	return true;
-}
-
-/* The operands that ops of a whole row share. */
-static void bind_delta(Fuser *f, LOp *op, const DeltaOps *d)
-{
-	bind_same(f, op, d->rule);
-	merge_attrs(op, d->norm);
-	bind_tensor(f, op, "x", operand(d->conv, "x"));
-	bind_tensor(f, op, "ba", d->ba);
-	bind_tensor(f, op, "norm", operand(d->norm, "w"));
-	bind_tensor(f, op, "y", operand(d->norm, "y"));
-}
-
-/* Are chunks of rows solved in a launch of their own? Where a kernel of each half takes such heads, and steps have more
- * rows than go one after the other, or a row is to have the same bits in all buckets. */
-static bool solves_chunks(const Fuser *f, const DeltaOps *d)
-{
-	const Attrs *a = &d->rule->attrs;
-	const View *x = &f->views[operand(d->conv, "x")];
-	return (f->c->model.options.is_invariant || f->low->rows > ROWS_IN_TURN) && (a->k_dim == 64 || a->k_dim == 128) &&
-		(a->v_dim == 64 || a->v_dim == 128) && f->low->tensors.at[x->tensor].shape[1] % 8 == 0 &&
-		next_template(f, OP_delta_solve, NULL) && next_template(f, OP_delta_walk, NULL);
-}
-
-static void solve_and_walk(Fuser *f, const DeltaOps *d)
-{
-	const Attrs *a = &d->rule->attrs;
-	const int64_t rows = f->low->rows, cells = (int64_t)a->n_v_heads * PLAN_DELTA_CELL;
-	static const char *const results[] = {"solved", "scores", "factors"};
-	int made[3];
-	LOp *op = new_op(f, OP_delta_solve, d->rule);
-	bind_same(f, op, d->rule);
-	bind_tensor(f, op, "x", operand(d->conv, "x"));
-	bind_tensor(f, op, "ba", d->ba);
-	bind_tensor(f, op, "seg", input_named(f, "seg"));
-	bind_own(f, op, "solved", ROLE_ACTIVATION, false, DT_f32, 2, (int64_t[]){rows, cells});
-	bind_own(f, op, "scores", ROLE_ACTIVATION, false, DT_bf16, 2, (int64_t[]){rows, cells});
-	bind_own(f, op, "factors", ROLE_ACTIVATION, false, DT_f32, 2, (int64_t[]){rows, (int64_t)a->n_v_heads * 4});
-	for (int i = 0; i < 3; i++)
-		made[i] = op->operands[op_operand(OP_delta_solve, results[i])];
-	op = new_op(f, OP_delta_walk, d->rule);
-	bind_same(f, op, d->rule);
-	merge_attrs(op, d->norm);
-	bind_tensor(f, op, "x", operand(d->conv, "x"));
-	bind_tensor(f, op, "norm", operand(d->norm, "w"));
-	bind_tensor(f, op, "y", operand(d->norm, "y"));
-	bind_tensor(f, op, "seg", input_named(f, "seg"));
-	for (int i = 0; i < 3; i++)
-		op->operands[op_operand(OP_delta_walk, results[i])] = made[i];
-}
-
-/* In decode and verify a launch does it all; in prefill one launch turns rows, of whatever segment, and another goes
- * through the rows of each, or two do: what needs no state first. */
-static bool delta_layer(Fuser *f, int i)
-{
-	DeltaOps d;
-	if (!delta_ops(f, i, &d))
-		return false;
-	if (f->low->kind != PREFILL) {
-		LOp *op = new_op(f, f->low->kind == VERIFY ? OP_delta_verify_step : OP_delta_step, d.conv);
-		bind_delta(f, op, &d);
-		merge_attrs(op, d.conv);
-		bind_tensor(f, op, "conv_w", operand(d.conv, "w"));
-		bind_tensor(f, op, "conv", operand(d.conv, "conv"));
-		if (f->low->kind == VERIFY)
-			bind_tensor(f, op, "conv_later", operand(d.conv, "conv_later"));
-		op->attrs.rows_each = f->low->kind == VERIFY ? f->low->each : 0;
-		bind_own(f, op, "readers", ROLE_STATE, false, DT_i32, 2,
-			(int64_t[]){f->low->rows, d.rule->attrs.n_k_heads});
-		return true;
-	}
-	LOp *op = new_op(f, OP_conv_rows, d.conv);
-	bind_same(f, op, d.conv);
-	bind_tensor(f, op, "conv_w", operand(d.conv, "w"));
-	bind_tensor(f, op, "seg", input_named(f, "seg"));
-	if (solves_chunks(f, &d)) {
-		solve_and_walk(f, &d);
-		return true;
-	}
-	op = new_op(f, OP_delta_rows, d.rule);
-	bind_delta(f, op, &d);
-	bind_tensor(f, op, "seg", input_named(f, "seg"));
-	return true;
-}
-
 /* The first row that fits wins. Members are numbered as the functions know them: the one at which a fusion begins,
  * those that are found from another, those that may be absent, and those that another launch does. */
 #define ANCHOR(kind) {kind, -1, NULL, NULL, false, false}
 #define FOUND(kind, from, out, in) {kind, from, out, in, false, false}
 #define MAYBE(kind, from, out, in) {kind, from, out, in, true, false}
 #define SEEN(kind, from, out, in, is_optional) {kind, from, out, in, is_optional, true}
+#define ROUTED(route, experts) FOUND(OP_rmsnorm, 3, "x", "y"), FOUND(OP_linear, 2, "logits", "y"), \
+	FOUND(route, 3, "expert", "expert"), ANCHOR(experts)
 static const Fusion fusions[] = {
 	{"embed_next", embed_next, false, 2, {ANCHOR(OP_slot_rows), FOUND(OP_embed, 0, "row_token", "row_token")}},
 	{"embed_prompt", embed_prompt, false, 2, {ANCHOR(OP_note_prompt), FOUND(OP_embed, 0, "row_token", "row_token")}},
 	{"norm_swiglu", norm_swiglu, false, 6, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 3, "gate", "y"),
 		FOUND(OP_linear, 3, "up", "y"), ANCHOR(OP_swiglu), SEEN(OP_linear, 3, "y", "x", true),
 		SEEN(OP_add, 4, "y", "y", true)}},
+	{"norm_geglu", fuse_norm_geglu, false, 4, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 3, "gate", "y"),
+		FOUND(OP_linear, 3, "up", "y"), ANCHOR(OP_geglu)}},
+	{"linear_swiglu", fuse_linear_swiglu, false, 3, {FOUND(OP_linear, 2, "gate", "y"), FOUND(OP_linear, 2, "up", "y"),
+		ANCHOR(OP_swiglu)}},
+	{"norm_residual", fuse_norm_residual, false, 3, {ANCHOR(OP_rmsnorm), FOUND(OP_add, 0, "y", "y"),
+		MAYBE(OP_scale_by, 1, "z", "x")}},
 	{"attention_step", attention_step, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
 		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
 		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x")}},
@@ -706,13 +630,14 @@ static const Fusion fusions[] = {
 		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
 		SEEN(OP_attention, 2, "y", "q", false)}},
 	{"gate_rows", gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
-	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
+	{"delta_layer", fuse_delta, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
 		FOUND(OP_gated_norm, 1, "o", "x")}},
-	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_conv_verify), FOUND(OP_delta_verify, 0, "y", "qkv"),
+	{"delta_layer", fuse_delta, true, 3, {ANCHOR(OP_conv_verify), FOUND(OP_delta_verify, 0, "y", "qkv"),
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
 	FUSIONS_OF_RANKS {"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
+	{"linear_rows", joined_products, false, 1, {ANCHOR(OP_linear)}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
 	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
 		FOUND(OP_embed, 0, "row_token", "row_token")}},
@@ -736,13 +661,20 @@ static const Fusion fusions[] = {
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn")}},
 	{"keys_write", fuse_keys, true, 3, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
 		FOUND(OP_kv_write, 1, "y", "k")}},
-	{"experts", fuse_experts_and_shared, false, 12, {FOUND(OP_rmsnorm, 3, "x", "y"),
-		FOUND(OP_linear, 2, "logits", "y"), FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts),
+	{"experts", fuse_experts_and_shared, false, 12, {ROUTED(OP_route, OP_experts),
 		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),
 		FOUND(OP_linear, 9, "x", "y"), FOUND(OP_linear, 9, "gate", "y"), FOUND(OP_sigmoid_gate, 10, "y", "y"),
 		FOUND(OP_add, 3, "y", "x"), FOUND(OP_add, 10, "z", "y")}},
-	{"experts", fuse_experts, false, 5, {FOUND(OP_rmsnorm, 3, "x", "y"), FOUND(OP_linear, 2, "logits", "y"),
-		FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts), FOUND(OP_add, 3, "y", "y")}},
+	{"experts", fuse_experts_and_whole, false, 10, {ROUTED(OP_route_sigmoid, OP_experts),
+		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),
+		FOUND(OP_linear, 8, "y", "y"), FOUND(OP_add, 3, "y", "x"), FOUND(OP_add, 8, "z", "y")}},
+	{"experts", fuse_experts, false, 5, {ROUTED(OP_route, OP_experts), FOUND(OP_add, 3, "y", "y")}},
+	{"experts", fuse_experts, false, 5, {ROUTED(OP_route, OP_experts_clamped), FOUND(OP_add, 3, "y", "y")}},
+	{"experts", fuse_experts, false, 5, {ROUTED(OP_route_sigmoid, OP_experts), FOUND(OP_add, 3, "y", "y")}},
+	{"experts", fuse_experts, false, 5, {ROUTED(OP_route_sigmoid, OP_experts_limited), FOUND(OP_add, 3, "y", "y")}},
+	{"experts", fuse_lone_experts, false, 1, {ANCHOR(OP_experts_gelu)}},
+	{"norm_route", fuse_scaled_route, false, 5, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 2, "x", "y"),
+		FOUND(OP_scale, 3, "logits", "y"), ANCHOR(OP_route), FOUND(OP_scale_shares, 3, "share", "share")}},
 };
 
 /* Which of the products at hand makes tensor t; -1 = none of them. */
@@ -754,8 +686,17 @@ static int maker_of(const Fuser *f, const int *products, int n, int t)
 	return -1;
 }
 
-/* Of the members that f->at holds: what they read of the products is of one group; b and a of a delta rule may be of
- * another. */
+static bool is_made_by_member(const Fuser *f, int t)
+{
+	for (int m = 0; m < f->n_at; m++)
+		for (int k = 0; member(f, m) && k < op_table[member(f, m)->kind].n_operands; k++)
+			if (member(f, m)->operands[k] == t && op_table[member(f, m)->kind].operands[k].role == OPERAND_OUT)
+				return true;
+	return false;
+}
+
+/* Of the members that f->at holds: what they read of the products is of one group, and values are columns of it or a
+ * member's; b and a of a delta rule may be of another. */
 static bool is_of_one_group(const Fuser *f, const int *products, int n, const int *group)
 {
 	int of[2] = {-1, -1};
@@ -768,6 +709,9 @@ static bool is_of_one_group(const Fuser *f, const int *products, int n, const in
 			if (maker >= 0 && *want >= 0 && *want != group[maker])
 				return false;
 			*want = maker >= 0 ? group[maker] : *want;
+			if (maker < 0 && op->kind == OP_kv_write && strcmp(name, "v") == 0 &&
+				!is_made_by_member(f, op->operands[k]))
+				return false;
 		}
 	}
 	return true;
@@ -792,18 +736,29 @@ static bool is_column_read(Fuser *f, const int *products, int n, const int *grou
 	return is_read;
 }
 
-static bool are_columns_read(Fuser *f, const int *group)
+static void group_readers(Fuser *f, int x, int *group)
 {
-	int products[MAX_MEMBERS], n = f->n_at, k = 0;
+	int products[MAX_MEMBERS], n = f->n_at, at = 0, k = 0, own = MAX_MEMBERS;
 	memcpy(products, f->at, sizeof products);
-	bool is_one = true; /* none of them is joined */
-	for (int i = 1; i < n; i++)
-		is_one &= group[i] != group[i - 1];
-	while (!is_one && k < n && is_column_read(f, products, n, group, products[k]))
-		k++;
+	f->split = NULL;
+	for (int g = 0, joined; (joined = count_linears(f, at, x)) > 0; at += joined, g++) {
+		f->split = at ? f->split : f->note;
+		for (int i = 0; i < joined; i++)
+			group[at + i] = g;
+	}
+	while (k < n) { /* one that is not read so becomes a group, those after it another; then from the start */
+		const bool is_alone = (k == 0 || group[k - 1] != group[k]) && (k + 1 == n || group[k + 1] != group[k]);
+		if (is_alone || is_column_read(f, products, n, group, products[k])) {
+			k++;
+			continue;
+		}
+		for (int i = n - 1, of = group[k]; i >= k; i--)
+			group[i] = group[i] == of ? own + (i > k) : group[i];
+		own += 2;
+		k = 0;
+	}
 	memcpy(f->at, products, sizeof products);
 	f->n_at = n;
-	return k == n;
 }
 
 /* Lowers op i, which is not lowered yet, and all that its launches cover. */

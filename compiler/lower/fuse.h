@@ -98,9 +98,17 @@ typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Hea
 LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
 bool fuse_head_of_ranks(Fuser *f, int i); /* with the logits of several ranks, from position i on */
 
-/* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */
-bool fuse_experts(Fuser *f, int i);
-bool fuse_experts_and_shared(Fuser *f, int i);
+/* fuse_experts.c: a layer's experts from position i on, without one that all rows go to, with one by a gate, with one
+ * that counts whole. */
+bool fuse_experts(Fuser *f, int i), fuse_experts_and_shared(Fuser *f, int i), fuse_experts_and_whole(Fuser *f, int i);
+/* What chooses experts by rows of its own, and experts of which the norm or the sum is another's. */
+bool fuse_scaled_route(Fuser *f, int i), fuse_lone_experts(Fuser *f, int i);
+
+/* fuse_delta.c: the ops of a layer of gated DeltaNet. */
+bool fuse_delta(Fuser *f, int i);
+
+/* fuse_norms.c: what is made of a product and the norm after it, and of gate and up without one. */
+bool fuse_norm_residual(Fuser *f, int i), fuse_norm_geglu(Fuser *f, int i), fuse_linear_swiglu(Fuser *f, int i);
 
 /* match_fusion.c: is op i, which is not lowered, the first of such members, and may the others move up to it? They are
  * f->at then. And: they are lowered. */

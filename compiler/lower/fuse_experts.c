@@ -18,7 +18,11 @@ enum {
 	ROOM_FOR_MOST = 200000 /* bytes of a block's shared memory, for their terms; as has_little_smem of contract.cuh */
 };
 
-/* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none. */
+/* The expert that all rows go to: with a share that each row has for it, or whole. */
+typedef enum Shared { NO_SHARED, SHARED_BY_GATE, SHARED_WHOLE } Shared;
+
+/* The ops of a layer's experts from position i on; those of the shared expert are NULL where there is none, those of
+ * its share where it is whole. */
 typedef struct ExpertOps {
 	const GraphOp *norm, *router, *route, *experts, *gate, *up, *act, *down, *share, *gated, *both, *sum;
 	int64_t width, shared_width; /* of an expert */
@@ -31,9 +35,9 @@ static int64_t dim_of(const Fuser *f, const GraphOp *op, const char *name, int i
 }
 
 /* A plain product of the normed rows: what chooses is not read from codes. */
-static bool is_plain_linear(Fuser *f, const GraphOp *linear, const GraphOp *norm)
+static bool is_plain_linear(Fuser *f, const GraphOp *linear, const GraphOp *norm, bool may_have_bias)
 {
-	if (operand(linear, "x") != operand(norm, "y") || operand(linear, "bias") >= 0)
+	if (operand(linear, "x") != operand(norm, "y") || (operand(linear, "bias") >= 0 && !may_have_bias))
 		return false;
 	return (operand(linear, "w_scale") < 0 && operand(linear, "w_row_scale") < 0) || fail_note(f,
 		arena_printf(&f->c->arena, "%s has scales: routers are not read from codes",
@@ -47,12 +51,13 @@ static bool shared_expert(Fuser *f, ExpertOps *e)
 	const int n = operand(e->norm, "y");
 	int step;
 	if (operand(e->gate, "x") != n || operand(e->up, "x") != n || operand(e->gate, "bias") >= 0 ||
-		operand(e->up, "bias") >= 0 || operand(e->down, "bias") >= 0 || !is_plain_linear(f, e->share, e->norm) ||
+		operand(e->up, "bias") >= 0 || operand(e->down, "bias") >= 0 ||
 		!flows(f, e->gate, "y", e->act, "gate") || !flows(f, e->up, "y", e->act, "up") ||
-		!flows(f, e->act, "y", e->down, "x") || !flows(f, e->down, "y", e->gated, "x") ||
-		!flows(f, e->share, "y", e->gated, "gate") || dim_of(f, e->gated, "gate", 1) != 1 ||
-		!flows(f, e->experts, "y", e->both, "x") || !flows(f, e->gated, "y", e->both, "y") ||
-		!flows(f, e->both, "z", e->sum, "y"))
+		!flows(f, e->act, "y", e->down, "x") || !flows(f, e->experts, "y", e->both, "x") ||
+		!flows(f, e->gated ? e->gated : e->down, "y", e->both, "y") || !flows(f, e->both, "z", e->sum, "y"))
+		return false;
+	if (e->gated && (!is_plain_linear(f, e->share, e->norm, false) || !flows(f, e->down, "y", e->gated, "x") ||
+		!flows(f, e->share, "y", e->gated, "gate") || dim_of(f, e->gated, "gate", 1) != 1))
 		return false;
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (!joins(f, e->gate, e->up, parts[i], &step))
@@ -66,23 +71,26 @@ static bool shared_expert(Fuser *f, ExpertOps *e)
 	return true;
 }
 
-static bool expert_ops(Fuser *f, int i, bool has_shared, ExpertOps *e)
+static bool expert_ops(Fuser *f, int i, Shared shared, ExpertOps *e)
 {
+	static const int n_ops[] = {[NO_SHARED] = 4, [SHARED_BY_GATE] = 11, [SHARED_WHOLE] = 9}; /* before the sum */
+	static const int n_readers[] = {[NO_SHARED] = 2, [SHARED_BY_GATE] = 5, [SHARED_WHOLE] = 4}; /* of the normed rows */
 	*e = (ExpertOps){.norm = member(f, i), .router = member(f, i + 1), .route = member(f, i + 2),
-		.experts = member(f, i + 3), .sum = member(f, has_shared ? i + 11 : i + 4)};
+		.experts = member(f, i + 3), .sum = member(f, i + n_ops[shared])};
 	const int n = operand(e->norm, "y");
-	if (operand(e->experts, "x") != n || f->uses[n] != (has_shared ? 5 : 2) ||
-		!is_plain_linear(f, e->router, e->norm) ||
+	if (operand(e->experts, "x") != n || f->uses[n] != n_readers[shared] ||
+		!is_plain_linear(f, e->router, e->norm, e->route->kind == OP_route) ||
 		!flows(f, e->router, "y", e->route, "logits") || !flows(f, e->route, "expert", e->experts, "expert") ||
 		!flows(f, e->route, "share", e->experts, "share"))
 		return false;
 	e->attrs = e->experts->attrs;
 	e->width = dim_of(f, e->experts, "down", 2);
-	if (!has_shared)
+	if (shared == NO_SHARED)
 		return flows(f, e->experts, "y", e->sum, "y");
-	const GraphOp **const rest[] = {&e->gate, &e->up, &e->act, &e->down, &e->share, &e->gated, &e->both};
-	for (int k = 0; k < 7; k++)
-		*rest[k] = member(f, i + 4 + k);
+	const GraphOp **const by_gate[] = {&e->gate, &e->up, &e->act, &e->down, &e->share, &e->gated, &e->both};
+	const GraphOp **const is_whole[] = {&e->gate, &e->up, &e->act, &e->down, &e->both};
+	for (int k = 0; k < n_ops[shared] - 4; k++)
+		*(shared == SHARED_WHOLE ? is_whole : by_gate)[k] = member(f, i + 4 + k);
 	return shared_expert(f, e);
 }
 
@@ -176,17 +184,30 @@ static void bind_sum(Fuser *f, LOp *op, const ExpertOps *e)
 	bind_tensor(f, op, "z", operand(e->sum, "z"));
 }
 
+/* The way up of rows in bf16. */
+static OpKind kind_of_up(const ExpertOps *e)
+{
+	return e->experts->kind == OP_experts_clamped ? OP_experts_up_clamped
+		: e->experts->kind == OP_experts_limited ? OP_experts_up_limited
+		: e->experts->kind == OP_experts_gelu ? OP_experts_up_gelu : OP_experts_up;
+}
+
 static void as_they_come(Fuser *f, const ExpertOps *e, const ExpertTensors *t)
 {
-	LOp *op = expert_op(f, OP_experts_up, e);
+	LOp *op = expert_op(f, kind_of_up(e), e);
 	bind_up(f, op, e);
-	bind_tensor(f, op, "expert", operand(e->route, "expert"));
+	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
 	op = expert_op(f, OP_experts_down, e);
 	bind_down(f, op, e);
-	bind_tensor(f, op, "expert", operand(e->route, "expert"));
+	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
-	bind_sum(f, op, e);
+	if (e->experts->kind != OP_experts_clamped) /* whose biases count by their shares */
+		put(op, "share", -1);
+	if (e->sum)
+		bind_sum(f, op, e);
+	else
+		bind_tensor(f, op, "z", operand(e->experts, "y"));
 }
 
 /* The rows as codes in the order of experts; t gets what experts make of them on the way up. */
@@ -222,10 +243,10 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	const LOp *codes = as_codes ? &f->low->ops.at[f->low->ops.n - 1] : NULL;
 	const int x = codes ? codes->operands[op_operand(OP_gather_codes, "y")] : -1;
 	const int x_scale = codes ? codes->operands[op_operand(OP_gather_codes, "y_scale")] : -1;
-	const OpKind up = is_clamped ? OP_experts_up_clamped : op_has_attr(e->experts->kind, "GATE_LIMIT")
-		? OP_experts_up_limited : e->experts->kind == OP_experts_gelu ? OP_experts_up_gelu : OP_experts_up;
-	op = expert_op(f, as_codes ? OP_experts_up_fp8 : up, e);
+	op = expert_op(f, as_codes ? OP_experts_up_fp8 : kind_of_up(e), e);
 	bind_up(f, op, e);
+	if (e->experts->kind != OP_experts) /* rows in no pair are none of theirs */
+		put(op, "step", -1);
 	put(op, "x", x);
 	put(op, "x_scale", x_scale);
 	put_all(op, t);
@@ -240,22 +261,27 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 		bind_tensor(f, op, "z", operand(e->experts, "y"));
 }
 
-/* Does a kernel that streams the experts as they come take this weight? */
-static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight)
+/* Does a kernel that streams the experts as they come take this weight, and has it just that of these operands? */
+static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight, bool has_bias, bool has_residual)
 {
 	const KernelTemplate *t = NULL;
 	while (weight >= 0 && (t = next_template(f, op, t)))
-		if (takes_field(t, "expert") && takes_dtype(t, field, f->c->graph.tensors[weight].dtype))
+		if (takes_field(t, "expert") && takes_dtype(t, field, f->c->graph.tensors[weight].dtype) &&
+			(op != OP_experts_down || (takes_field(t, "down_bias") == has_bias &&
+			takes_field(t, "residual") == has_residual)))
 			return true;
 	return weight < 0;
 }
 
 static bool are_streamed(const Fuser *f, const ExpertOps *e)
 {
-	return is_streamed(f, OP_experts_up, "gate_up", operand(e->experts, "gate_up")) &&
-		is_streamed(f, OP_experts_down, "down", operand(e->experts, "down")) &&
-		(!e->gate || (is_streamed(f, OP_experts_up, "shared", operand(e->gate, "w")) &&
-			is_streamed(f, OP_experts_down, "shared_down", operand(e->down, "w"))));
+	const OpKind up = kind_of_up(e);
+	const bool has_bias = e->experts->kind == OP_experts_clamped, has_sum = e->sum != NULL;
+	const int gate = e->gate ? operand(e->gate, "w") : -1, down = e->gate ? operand(e->down, "w") : -1;
+	return is_streamed(f, up, "gate_up", operand(e->experts, "gate_up"), has_bias, has_sum) &&
+		is_streamed(f, OP_experts_down, "down", operand(e->experts, "down"), has_bias, has_sum) &&
+		is_streamed(f, up, "shared", gate, has_bias, has_sum) &&
+		is_streamed(f, OP_experts_down, "shared_down", down, has_bias, has_sum);
 }
 
 /* Is there a template for this op, with or without a shared expert, whose weights are codes? */
@@ -278,7 +304,8 @@ static bool are_blocks(int block_n, int block_k)
 static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 {
 	const Tensor *tensors = f->c->graph.tensors;
-	return has_rows_for_codes(f) && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+	return e->experts->kind == OP_experts && has_rows_for_codes(f) &&
+		tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
 		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && e->width % FP8_BLOCK == 0 &&
 		dim_of(f, e->experts, "x", 1) % 16 == 0 && are_blocks(e->attrs.block_n, e->attrs.block_k) &&
 		(!e->gate || (e->shared_width == e->width && weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 &&
@@ -293,7 +320,8 @@ static bool go_as_codes(const Fuser *f, const ExpertOps *e)
 static bool queue_up(const Fuser *f, const ExpertOps *e)
 {
 	const Tensor *tensors = f->c->graph.tensors;
-	return f->target->smem_block_bytes >= ROOM_FOR_MOST && tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
+	return e->experts->kind == OP_experts && f->target->smem_block_bytes >= ROOM_FOR_MOST &&
+		tensors[operand(e->experts, "gate_up")].dtype == DT_e4m3 &&
 		tensors[operand(e->experts, "down")].dtype == DT_e4m3 && (!e->gate || (e->shared_width == e->width &&
 			weight_tensor(f, e->gate, "w")->dtype == DT_e4m3 && weight_tensor(f, e->down, "w")->dtype == DT_e4m3));
 }
@@ -318,25 +346,30 @@ static bool come_as_they_are(const Fuser *f, const ExpertOps *e)
 	return rows <= most && rows * n_active <= MOST_PAIRS;
 }
 
-static bool experts_at(Fuser *f, int i, bool has_shared)
+static bool experts_at(Fuser *f, int i, Shared shared)
 {
 	ExpertOps e;
-	if (!expert_ops(f, i, has_shared, &e))
+	if (!expert_ops(f, i, shared, &e))
 		return false;
-	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + has_shared;
-	const bool as_codes = go_as_codes(f, &e);
+	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + (shared != NO_SHARED);
+	const bool as_codes = go_as_codes(f, &e), by_sigmoid = e.route->kind == OP_route_sigmoid;
 	ExpertTensors t = {-1, -1, -1, -1, -1, -1};
 	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
 	if (!as_codes)
 		t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
-	LOp *op = new_op(f, OP_norm_route, e.norm);
+	LOp *op = new_op(f, by_sigmoid ? OP_norm_route_sigmoid : OP_norm_route, e.norm);
 	merge_attrs(op, e.norm);
 	merge_attrs(op, e.route);
 	bind_tensor(f, op, "step", input_named(f, "step"));
 	bind_tensor(f, op, "x", operand(e.norm, "x"));
 	bind_tensor(f, op, "norm", operand(e.norm, "w"));
 	bind_tensor(f, op, "router", operand(e.router, "w"));
-	bind_tensor(f, op, "shared_gate", has_shared ? operand(e.share, "w") : -1);
+	if (by_sigmoid) {
+		bind_tensor(f, op, "bias", operand(e.route, "bias"));
+	} else {
+		bind_tensor(f, op, "router_bias", operand(e.router, "bias"));
+		bind_tensor(f, op, "shared_gate", e.share ? operand(e.share, "w") : -1);
+	}
 	bind_tensor(f, op, "n", operand(e.norm, "y"));
 	bind_tensor(f, op, "logits", operand(e.router, "y"));
 	bind_tensor(f, op, "expert", operand(e.route, "expert"));
@@ -349,13 +382,58 @@ static bool experts_at(Fuser *f, int i, bool has_shared)
 	return true;
 }
 
-void lower_experts(Fuser *f, const GraphOp *op)
+/* The op alone, with what its launches leave between them. */
+static ExpertOps lone_experts(Fuser *f, const GraphOp *op, ExpertTensors *t)
 {
 	const ExpertOps e = {.experts = op, .attrs = op->attrs, .width = dim_of(f, op, "down", 2)};
-	ExpertTensors t = {.h_scale = -1, .share = lower_tensor(f, operand(op, "share"))};
-	t.h = layer_tensor(f, op, "h", DT_bf16, 2, (int64_t[]){f->low->rows, e.attrs.n_active * e.width});
+	*t = (ExpertTensors){lower_tensor(f, operand(op, "share")), -1, -1, -1, -1, -1};
+	t->h = layer_tensor(f, op, "h", DT_bf16, 2, (int64_t[]){f->low->rows, e.attrs.n_active * e.width});
+	return e;
+}
+
+void lower_experts(Fuser *f, const GraphOp *op)
+{
+	ExpertTensors t;
+	const ExpertOps e = lone_experts(f, op, &t);
 	in_order(f, &e, &t, false);
 }
 
-bool fuse_experts(Fuser *f, int i) { return experts_at(f, i, false); }
-bool fuse_experts_and_shared(Fuser *f, int i) { return experts_at(f, i, true); }
+bool fuse_lone_experts(Fuser *f, int i)
+{
+	const GraphOp *op = member(f, i);
+	const ExpertOps e = {.experts = op, .attrs = op->attrs};
+	ExpertTensors t;
+	if (!come_as_they_are(f, &e) || !are_streamed(f, &e))
+		return false;
+	const ExpertOps all = lone_experts(f, op, &t);
+	as_they_come(f, &all, &t);
+	return true;
+}
+
+bool fuse_scaled_route(Fuser *f, int i)
+{
+	const GraphOp *norm = member(f, i), *router = member(f, i + 1), *scale = member(f, i + 2);
+	const GraphOp *route = member(f, i + 3), *by = member(f, i + 4);
+	if (!flows(f, norm, "y", router, "x") || !is_plain_linear(f, router, norm, false) ||
+		!flows(f, router, "y", scale, "x") || !flows(f, scale, "y", route, "logits") ||
+		!flows(f, route, "share", by, "share") || operand(by, "expert") != operand(route, "expert"))
+		return false;
+	LOp *op = new_op(f, OP_norm_route_scaled, norm);
+	merge_attrs(op, norm);
+	merge_attrs(op, scale);
+	merge_attrs(op, route);
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(norm, "x"));
+	bind_tensor(f, op, "norm", operand(norm, "w"));
+	bind_tensor(f, op, "router", operand(router, "w"));
+	bind_tensor(f, op, "by", operand(by, "w"));
+	bind_tensor(f, op, "logits", operand(scale, "y"));
+	bind_tensor(f, op, "expert", operand(route, "expert"));
+	bind_tensor(f, op, "share", operand(by, "y"));
+	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){f->low->rows});
+	return true;
+}
+
+bool fuse_experts(Fuser *f, int i) { return experts_at(f, i, NO_SHARED); }
+bool fuse_experts_and_shared(Fuser *f, int i) { return experts_at(f, i, SHARED_BY_GATE); }
+bool fuse_experts_and_whole(Fuser *f, int i) { return experts_at(f, i, SHARED_WHOLE); }

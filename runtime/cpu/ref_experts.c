@@ -332,7 +332,7 @@ void ref_experts_up_gelu(const RefCall *c) { ref_experts_up(c); }
 void ref_experts_up_clamped(const RefCall *c)
 {
 	const Matrices up = matrices(c, "gate_up", 1);
-	const int64_t pairs = ref_dim(c, "pair", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
+	const int64_t active = c->attrs.n_active, pairs = ref_dim(c, "n", 0) * active, width = ref_dim(c, "h", 1);
 	float *room = take_row(c);
 	for (int64_t p = 0; p < pairs && room; p++) {
 		const int64_t e = expert_of(c, p, up.w.shape[0]), t = p / active;
@@ -397,10 +397,15 @@ void ref_experts_down(const RefCall *c)
 			for (int64_t j = 0; j < active; j++) {
 				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
 				sum += e < 0 ? 0 : (double)(float)product(&down, e, i, h + j * down.k, room);
+				if (e >= 0 && ref_has(c, "down_bias"))
+					sum += (double)ref_floats(c, "share")[t * active + j] *
+						element_at(ref_arg(c, "down_bias"), e * down.n + i);
 			}
 			if (shared.w.data)
 				sum += (double)(float)product(&shared, 0, i, h + active * down.k, room);
-			ref_floats(c, "z")[t * down.n + i] = (float)((double)ref_floats(c, "residual")[t * down.n + i] + sum);
+			if (ref_has(c, "residual"))
+				sum += (double)ref_floats(c, "residual")[t * down.n + i];
+			ref_floats(c, "z")[t * down.n + i] = (float)sum;
 		}
 	}
 }

@@ -115,7 +115,7 @@ void ref_norm_route(const RefCall *c)
 	RefOperand x = arg(c, "x"), n = arg(c, "n"), share = arg(c, "share"), absent = {0}, gate = arg(c, "shared_gate");
 	RefOperand chosen = temporary(c, share.shape[0], c->attrs.n_active), y = temporary(c, share.shape[0], 1);
 	RUN(c, OP_rmsnorm, x, arg(c, "norm"), n);
-	RUN(c, OP_linear, n, arg(c, "router"), absent, absent, absent, arg(c, "logits"));
+	RUN(c, OP_linear, n, arg(c, "router"), absent, absent, arg(c, "router_bias"), arg(c, "logits"));
 	RUN(c, OP_route, arg(c, "logits"), arg(c, "expert"), chosen);
 	if (gate.data)
 		RUN(c, OP_linear, n, gate, absent, absent, absent, y);
@@ -125,6 +125,41 @@ void ref_norm_route(const RefCall *c)
 		if (gate.data)
 			to[chosen.shape[1]] = (float)(1 / (1 + exp(-(double)((float *)y.data)[t])));
 	}
+}
+
+void ref_norm_route_sigmoid(const RefCall *c)
+{
+	RefOperand n = arg(c, "n"), share = arg(c, "share"), absent = {0};
+	RefOperand chosen = temporary(c, share.shape[0], c->attrs.n_active);
+	RUN(c, OP_rmsnorm, arg(c, "x"), arg(c, "norm"), n);
+	RUN(c, OP_linear, n, arg(c, "router"), absent, absent, absent, arg(c, "logits"));
+	RUN(c, OP_route_sigmoid, arg(c, "logits"), arg(c, "bias"), arg(c, "expert"), chosen);
+	for (int64_t t = 0; ref_runs(c) && t < share.shape[0]; t++) {
+		float *to = (float *)share.data + t * share.shape[1];
+		memcpy(to, (float *)chosen.data + t * chosen.shape[1], (size_t)chosen.shape[1] * sizeof(float));
+		if (share.shape[1] > chosen.shape[1])
+			to[chosen.shape[1]] = 1;
+	}
+}
+
+void ref_norm_route_scaled(const RefCall *c)
+{
+	RefOperand share = arg(c, "share"), logits = arg(c, "logits"), absent = {0}, expert = arg(c, "expert");
+	RefOperand plain = temporary(c, logits.shape[0], logits.shape[1]);
+	RefOperand chosen = temporary(c, share.shape[0], share.shape[1]);
+	RUN(c, OP_linear, normed(c, arg(c, "x")), arg(c, "router"), absent, absent, absent, plain);
+	RUN(c, OP_scale, plain, logits);
+	RUN(c, OP_route, logits, expert, chosen);
+	RUN(c, OP_scale_shares, chosen, expert, arg(c, "by"), share);
+}
+
+void ref_norm_residual(const RefCall *c)
+{
+	RefOperand y = normed(c, arg(c, "x")), factor = arg(c, "factor"), z = arg(c, "z");
+	RefOperand sum = factor.data ? temporary(c, z.shape[0], z.shape[1]) : z;
+	RUN(c, OP_add, arg(c, "residual"), y, sum);
+	if (factor.data)
+		RUN(c, OP_scale_by, sum, factor, z);
 }
 
 void ref_norm_rows(const RefCall *c) { RUN(c, OP_rmsnorm, arg(c, "x"), arg(c, "norm"), arg(c, "y")); }
@@ -141,22 +176,23 @@ void ref_linear_residual(const RefCall *c)
 	RUN(c, OP_add, arg(c, "residual"), y, z);
 }
 
-static void gated(const RefCall *c, RefOperand x, RefOperand y)
+static void gated(const RefCall *c, OpKind act, RefOperand x, RefOperand y)
 {
 	RefOperand gate = temporary(c, y.shape[0], y.shape[1]),
 			   up = temporary(c, y.shape[0], y.shape[1]);
 	linear(c, x, "gate", arg(c, "gate_bias"), gate);
 	linear(c, x, "up", arg(c, "up_bias"), up);
-	RUN(c, OP_swiglu, gate, up, y);
+	RUN(c, act, gate, up, y);
 }
 
-void ref_linear_swiglu(const RefCall *c) { gated(c, rows(c), arg(c, "y")); }
-void ref_norm_swiglu(const RefCall *c) { gated(c, normed(c, arg(c, "x")), arg(c, "y")); }
+void ref_linear_swiglu(const RefCall *c) { gated(c, OP_swiglu, rows(c), arg(c, "y")); }
+void ref_norm_swiglu(const RefCall *c) { gated(c, OP_swiglu, normed(c, arg(c, "x")), arg(c, "y")); }
+void ref_norm_geglu(const RefCall *c) { gated(c, OP_geglu, normed(c, arg(c, "x")), arg(c, "y")); }
 
 void ref_linear_swiglu_fp8(const RefCall *c)
 {
 	RefOperand codes = arg(c, "y"), y = temporary(c, codes.shape[0], codes.shape[1]);
-	gated(c, rows(c), y);
+	gated(c, OP_swiglu, rows(c), y);
 	RUN(c, OP_quantise, y, codes, arg(c, "y_scale"));
 }
 

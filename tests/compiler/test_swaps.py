@@ -96,6 +96,9 @@ def test_swapped_references_are_refused(build_dir, small_plan_of, model):
         "llama-nvfp4-modelopt",
         "llama-int4-awq",
         "qwen3-nvfp4-mixed",
+        "../families/gpt_oss-mxfp4",
+        "../families/laguna",
+        "../families/gemma4-moe",
     ],
 )
 def test_more_swapped_references_are_refused(build_dir, plan_of, model):

@@ -158,6 +158,9 @@ def test_experts_limited(ref):  # noqa: F811
     y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
     close(y[:-1].sum(1), want[:-1], 1e-6)
     assert np.all(h[-1] == blank(1))
+    as_they_come = ref("experts_up_limited", attrs, 3, step=step, n=x, expert=expert, share=share, gate_up=gate_up,
+                       h=blank(rows, active * n))["h"]  # fmt: skip
+    assert np.array_equal(as_they_come, h)
 
 
 def test_experts_gelu(ref):  # noqa: F811
@@ -176,6 +179,11 @@ def test_experts_gelu(ref):  # noqa: F811
     h = ref("experts_up_gelu", attrs, 3, n=x, share=share, **order, gate_up=gate_up, h=blank(rows, active * n))["h"]
     y = ref("experts_down_rows", attrs, step=step, h=h, **order, down=down, y=blank(rows, active, k))["y"]
     close(y.sum(1), want, 1e-6)
+    as_they_come = ref("experts_up_gelu", attrs, 3, step=step, n=x, expert=expert, share=share, gate_up=gate_up,
+                       h=blank(rows, active * n))["h"]  # fmt: skip
+    assert np.array_equal(as_they_come, h)
+    z = ref("experts_down", attrs, step=step, h=h, expert=expert, down=down, z=blank(rows, k))["z"]
+    close(z, want, 1e-6)
 
 
 @pytest.mark.parametrize("n,block_n,block_k", [(8, 4, 8), (10, 4, 6), (6, 6, 32)])
@@ -530,6 +538,13 @@ def test_clamped_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
     h = ref("experts_up_clamped", attrs, parts, n=x, share=share, **order, **up, h=blank(rows, active * n))["h"]
     y = ref("experts_down_biased", attrs, parts, h=h, share=share, **order, **down, y=blank(rows, active, k))["y"]
     close(y.astype(np.float64).sum(1), want, 1e-6)
+    step, residual = np.array([rows, 0, 0, 0], np.int32), normal(g, rows, k)
+    as_they_come = ref("experts_up_clamped", attrs, parts, step=step, n=x, expert=expert, share=share, **up,
+                       h=blank(rows, active * n))["h"]  # fmt: skip
+    assert np.array_equal(as_they_come, h)
+    z = ref("experts_down", attrs, parts, step=step, h=h, expert=expert, share=share, **down, residual=residual,
+            z=blank(rows, k))["z"]  # fmt: skip
+    close(z, want + residual, 1e-6)
 
 
 def test_group_rows(ref):  # noqa: F811
@@ -546,12 +561,13 @@ def test_group_rows(ref):  # noqa: F811
     assert got["first"].tolist() == [0, 3, 3, 4, 4, 6]
 
 
-@pytest.mark.parametrize("has_shared", [False, True])
-def test_norm_route(ref, has_shared):  # noqa: F811
+@pytest.mark.parametrize("has_shared, has_bias", [(False, False), (True, False), (False, True)])
+def test_norm_route(ref, has_shared, has_bias):  # noqa: F811
     """What the graph's ops leave, one after the other, and the share of the expert that all rows go to."""
     g, rows, k, experts, active = rng(), 5, 16, 7, 3
     attrs = {"EPS": 1e-6, "NORM_ONE": 1, "TOPK": active, "NORM_TOPK": 1}
     x, norm, router, gate = normal(g, rows, k), normal(g, k), normal(g, experts, k), normal(g, 1, k)
+    bias = normal(g, experts) if has_bias else None
     got = ref(
         "norm_route",
         attrs,
@@ -559,6 +575,7 @@ def test_norm_route(ref, has_shared):  # noqa: F811
         x=x,
         norm=norm,
         router=router,
+        router_bias=bias,
         shared_gate=gate if has_shared else None,
         routed=np.zeros(rows, np.int32),
         n=blank(rows, k),
@@ -567,13 +584,68 @@ def test_norm_route(ref, has_shared):  # noqa: F811
         share=blank(rows, active + has_shared),
     )
     n = ref("rmsnorm", attrs, x=x, w=norm, y=blank(rows, k))["y"]
-    logits = ref("linear", x=n, w=router, y=blank(rows, experts))["y"]
+    logits = ref("linear", x=n, w=router, bias=bias, y=blank(rows, experts))["y"]
     route = ref("route", attrs, logits=logits, expert=blank(rows, active, kind=np.int32), share=blank(rows, active))
     assert np.array_equal(got["n"], n) and np.array_equal(got["logits"], logits)
     assert np.array_equal(got["expert"], route["expert"]) and np.array_equal(got["share"][:, :active], route["share"])
     assert np.all(got["routed"] == 0)
     if has_shared:
         close(got["share"][:, active:], np_sigmoid(n.astype(np.float64) @ gate[0].astype(np.float64))[:, None], 1e-6)
+
+
+@pytest.mark.parametrize("has_shared", [False, True])
+def test_norm_route_sigmoid(ref, has_shared):  # noqa: F811
+    """As published: the share of the expert that all rows go to is 1 for each of them."""
+    g, rows, k, experts, active = rng(8), 5, 16, 8, 3
+    attrs = {"EPS": 1e-6, "TOPK": active, "NORM_TOPK": 1, "GROUPS": 2, "TOP_GROUPS": 1, "SHARE_EPS": 1e-20,
+             "SHARE_SCALE": 2.5}  # fmt: skip
+    x, norm, router, bias = normal(g, rows, k), normal(g, k), normal(g, experts, k), normal(g, experts)
+    got = ref("norm_route_sigmoid", attrs, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm, router=router,
+              bias=bias, routed=np.zeros(rows, np.int32), n=blank(rows, k), logits=blank(rows, experts),
+              expert=blank(rows, active, kind=np.int32), share=blank(rows, active + has_shared))  # fmt: skip
+    n = x.astype(np.float64) / np.sqrt(np.mean(x.astype(np.float64) ** 2, 1, keepdims=True) + 1e-6) * norm
+    close(got["n"], n, 1e-6)
+    close(got["logits"], n @ router.T.astype(np.float64), 1e-6)
+    want, share = np_route_sigmoid(got["logits"], bias.astype(np.float64), active, 1, 2, 1, 1e-20, 2.5)
+    assert np.array_equal(got["expert"], want)
+    close(got["share"][:, :active], share, 1e-6)
+    assert np.all(got["share"][:, active:] == 1)
+
+
+def test_norm_route_scaled(ref):  # noqa: F811
+    """Logits times a factor, and shares times what their expert has."""
+    g, rows, k, experts, active = rng(9), 5, 16, 8, 3
+    attrs = {"EPS": 1e-6, "TOPK": active, "NORM_TOPK": 1, "FACTOR": 0.25}
+    x, norm, router, by = normal(g, rows, k), normal(g, k), normal(g, experts, k), normal(g, experts)
+    got = ref("norm_route_scaled", attrs, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm, router=router,
+              by=by, routed=np.zeros(rows, np.int32), logits=blank(rows, experts),
+              expert=blank(rows, active, kind=np.int32), share=blank(rows, active))  # fmt: skip
+    n = x.astype(np.float64) / np.sqrt(np.mean(x.astype(np.float64) ** 2, 1, keepdims=True) + 1e-6) * norm
+    logits = n @ router.T.astype(np.float64) / 4
+    close(got["logits"], logits, 1e-6)
+    order = np.argsort(-logits, axis=1)[:, :active]
+    assert np.array_equal(got["expert"], order)
+    weight = np.exp(np.take_along_axis(logits, order, 1))
+    close(got["share"], weight / weight.sum(1, keepdims=True) * by[order], 1e-6)
+
+
+@pytest.mark.parametrize("has_factor", [False, True])
+def test_norm_residual(ref, has_factor):  # noqa: F811
+    g, rows, k = rng(10), 4, 24
+    x, norm, residual, factor = normal(g, rows, k), normal(g, k), normal(g, rows, k), np.array([0.5], np.float32)
+    got = ref("norm_residual", {"EPS": 1e-6, "NORM_ONE": 1}, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm,
+              residual=residual, factor=factor if has_factor else None, z=blank(rows, k))  # fmt: skip
+    n = x.astype(np.float64) / np.sqrt(np.mean(x.astype(np.float64) ** 2, 1, keepdims=True) + 1e-6) * (1.0 + norm)
+    close(got["z"], (residual + n) * (0.5 if has_factor else 1), 1e-6)
+
+
+def test_norm_geglu(ref):  # noqa: F811
+    g, rows, k, n = rng(11), 4, 24, 10
+    x, norm, gate, up = normal(g, rows, k), normal(g, k), normal(g, n, k), normal(g, n, k)
+    got = ref("norm_geglu", {"EPS": 1e-6}, step=np.array([rows, 0, 0, 0], np.int32), x=x, norm=norm, gate=gate, up=up,
+              y=blank(rows, n))  # fmt: skip
+    y = x.astype(np.float64) / np.sqrt(np.mean(x.astype(np.float64) ** 2, 1, keepdims=True) + 1e-6) * norm
+    close(got["y"], np_gelu(y @ gate.T) * (y @ up.T), 1e-5)
 
 
 def test_gate_rows(ref):  # noqa: F811

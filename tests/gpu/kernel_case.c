@@ -192,6 +192,8 @@ static int64_t derived(Case *c, const char *name)
 	}
 	if (strcmp(name, "PAIRS") == 0) /* rows in the order of experts, and once more for the one that all go to */
 		return case_value(c, "ROWS", 1) * (case_value(c, "TOPK", 1) + random_below(&c->random, 2));
+	if (strcmp(name, "SHARES") == 0 && case_field(c, "routed") >= 0) /* with or without an expert that all rows go to */
+		return case_value(c, "TOPK", 1) + random_below(&c->random, 2);
 	if (strcmp(name, "SHARES") == 0)
 		return case_field(c, "pair") < 0 ? draw(c, name) : case_value(c, "TOPK", 1) +
 			(case_field(c, "shared") >= 0 || case_field(c, "shared_down") >= 0);

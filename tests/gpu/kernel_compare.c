@@ -257,21 +257,35 @@ static bool compare_best(const Case *c, int field, const uint8_t *image, Outcome
 	return true;
 }
 
+static RefOperand row_of(void *data, Dtype dtype, int64_t n)
+{
+	return (RefOperand){.data = data, .dtype = dtype, .n_dims = 2, .shape = {1, n}};
+}
+
 /* Experts are judged by the logits beside them, of which two may be equal for the reference and are not here. Of
  * shares, that of the expert that all rows go to stands last and is as wanted. */
 static bool compare_routes(const Case *c, int field, const uint8_t *image, Outcome *out)
 {
 	const CaseBuffer *b = &c->buf[field], *logits = &c->buf[case_field(c, "logits")];
 	const int64_t active = c->attrs.n_active, width = b->shape[1];
+	const bool by_sigmoid = c->tmpl->op == OP_norm_route_sigmoid;
+	const int bias = case_field(c, "bias"), by = case_field(c, "by");
 	int32_t expert[64];
 	float share[64];
 	for (int64_t i = 0; i < c->step.rows * width; i++) {
 		const int64_t t = i / width, j = i % width;
-		RefCall route = {.op = OP_route, .attrs = c->attrs, .operand = {
-			{(void *)(image + logits->at + t * logits->shape[1] * 4), DT_f32, 2, {1, logits->shape[1]}},
-			{expert, DT_i32, 2, {1, active}}, {share, DT_f32, 2, {1, active}}}};
+		const RefOperand scores = row_of((void *)(image + logits->at + t * logits->shape[1] * 4), DT_f32,
+			logits->shape[1]);
+		const RefOperand offsets = row_of(bias >= 0 && c->buf[bias].present ? c->buf[bias].before : NULL, DT_f32,
+			logits->shape[1]);
+		const RefOperand ids = row_of(expert, DT_i32, active), shares = row_of(share, DT_f32, active);
+		RefCall route = by_sigmoid
+			? (RefCall){.op = OP_route_sigmoid, .attrs = c->attrs, .operand = {scores, offsets, ids, shares}}
+			: (RefCall){.op = OP_route, .attrs = c->attrs, .operand = {scores, ids, shares}};
 		if (j == 0)
 			ref_op(&route);
+		for (int64_t k = 0; j == 0 && by >= 0 && k < active; k++)
+			share[k] *= ((const float *)c->buf[by].before)[expert[k]];
 		const void *got = image + b->at + i * 4;
 		const float value = *(const float *)got, want = j < active ? share[j] : ((const float *)b->want)[i];
 		const bool is_same = b->dtype == DT_i32 ? *(const int32_t *)got == expert[j]
@@ -315,7 +329,7 @@ Outcome case_compare(const Case *c, const uint8_t *image)
 			continue;
 		if (strncmp(c->tmpl->fields[i].name, "best", 4) == 0)
 			ok = compare_best(c, i, image, &out);
-		else if (c->tmpl->op == OP_norm_route && (strcmp(c->tmpl->fields[i].name, "expert") == 0 ||
+		else if (case_field(c, "routed") >= 0 && (strcmp(c->tmpl->fields[i].name, "expert") == 0 ||
 			strcmp(c->tmpl->fields[i].name, "share") == 0))
 			ok = compare_routes(c, i, image, &out);
 		else if (c->buf[i].dtype == DT_e4m3 || c->buf[i].dtype == DT_e2m1)

@@ -4,9 +4,16 @@
 // UP: 1 is gate and up, N rows of both, 0 down, N columns. LISTED: 1 where pairs of row and expert stand in order by
 // expert (group_rows.cu), 0 where each row names its own. ALIKE: 1 where the shared expert is one more of the others'
 // width and format; else its weights are SWT. WT, and SWT with it, are the template's, whose blocks of scales are too.
+// BIASED: 1 where an expert's columns have biases, of type BT, which count by its share; only down has them.
+// RESIDUAL: 1 where what down makes is added to something; not defined: 1.
 PARAM(UP, 0, 1)
 PARAM(LISTED, 0, 1)
 PARAM(ALIKE, 0, 1)
+PARAM(BIASED, 0, 1)
+#ifndef RESIDUAL
+#define RESIDUAL 1
+#endif
+PARAM(RESIDUAL, 0, 1)
 ARCH(80)
 NUMERICS(f32_accumulate, batch_invariant)
 ATTR_INT(TOPK, 8)
@@ -93,8 +100,14 @@ struct Args {
 #if LISTED
 	OUT(bf16, y, "ROWS, TOPK + SHARED, K");
 #else
+#if RESIDUAL
 	IN(bf16, residual, "ROWS, K");
+#endif
 	OUT(bf16, z, "ROWS, K");
+#endif
+#if BIASED
+	IN(f32, share, "ROWS, TOPK");
+	IN(BT, down_bias, "EXPERTS, K");
 #endif
 #endif
 };

@@ -17,6 +17,7 @@ KERNEL(gemm_experts_down, experts_down_rows)
 #define UP 0
 #define LISTED 1
 #define ALIKE 0
+#define BIASED 0
 DIM(ROWS, 512)
 DIM(K, 2048)
 DIM(EXPERTS, 256)

@@ -20,6 +20,7 @@ KERNEL(gemm_experts_up, experts_up)
 #define UP 1
 #define LISTED 1
 #define ALIKE 0
+#define BIASED 0
 DIM(ROWS, 512)
 DIM(K, 2048)
 DIM(EXPERTS, 256)

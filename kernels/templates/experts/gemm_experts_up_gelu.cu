@@ -5,7 +5,7 @@
 // tiles     as gemm_experts_up
 // bytes     as gemm_experts_up
 // measured  not yet: no GPU has run it
-// why       one template for all numbers of rows, until a GPU has shown what few rows of Gemma-4 want
+// why       of few rows stream_experts_up_gelu streams the weights
 #include "shared/contract.cuh"
 
 KERNEL(gemm_experts_up_gelu, experts_up_gelu)

@@ -6,8 +6,7 @@
 // tiles     as gemm_experts_up
 // bytes     as gemm_experts_up
 // measured  not yet: no GPU has run it
-// why       a family that limits what experts gate does so in few layers (Step-3.5 in two of 45), so one template for
-//           all numbers of rows
+// why       of few rows stream_experts_up_limited streams the weights
 #include "shared/contract.cuh"
 
 KERNEL(gemm_experts_up_limited, experts_up_limited)

@@ -16,6 +16,7 @@ KERNEL(queue_experts_down, experts_down)
 #define UP 0
 #define LISTED 0
 #define ALIKE 1
+#define BIASED 0
 DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(EXPERTS, 256)

@@ -19,6 +19,7 @@ KERNEL(queue_experts_up, experts_up)
 #define UP 1
 #define LISTED 0
 #define ALIKE 1
+#define BIASED 0
 DIM(ROWS, 16)
 DIM(K, 2048)
 DIM(EXPERTS, 256)

@@ -74,6 +74,104 @@ __device__ __forceinline__ void route_row(const float *logits, i32 *expert, floa
 	}
 }
 
+// As large as x by comparison of integers; 0 is less than all of them.
+__device__ __forceinline__ u32 ordered(float x)
+{
+	const u32 bits = __float_as_uint(x + 0.0f); // -0 is as large as 0
+	return max(bits ^ (bits >> 31 ? ~0u : 0x80000000u), 1u);
+}
+
+// Lane g's is the sum of the two largest scores of group g, of GROUPS_ groups of OF_.
+template <int GROUPS_, int OF_, int EACH_>
+__device__ __forceinline__ float group_sum(const float (&score)[EACH_], int lane)
+{
+	float mine = 0.0f;
+	for (int g = 0; g < GROUPS_; g++) {
+		float first = minus_infinity(), second = minus_infinity();
+#pragma unroll
+		for (int i = 0; i < EACH_; i++)
+			if ((i * 32 + lane) / OF_ == g) {
+				second = fmaxf(second, fminf(first, score[i]));
+				first = fmaxf(first, score[i]);
+			}
+#pragma unroll
+		for (int step = 16; step > 0; step /= 2) {
+			const float a = __shfl_xor_sync(~0u, first, step), b = __shfl_xor_sync(~0u, second, step);
+			second = fmaxf(fmaxf(second, b), fminf(first, a));
+			first = fmaxf(first, a);
+		}
+		if (lane == g)
+			mine = OF_ > 1 ? first + second : first;
+	}
+	return mine;
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// The experts of a row by the sigmoids of its logits, largest first, the lowest id among equals: s + bias decides, or
+// s where bias is NULL, out of the TOP_GROUPS_ best of GROUPS_ groups by the sum of their two largest; shares are their
+// s, with NORM_ over (the sum of these + eps), times scale. s is kept beside s + bias, from which a large bias could
+// not be taken again. Logits are read past L1, as by route_row.
+template <int EXPERTS_, int TOPK_, int GROUPS_, int TOP_GROUPS_, bool NORM_, class Bias>
+__device__ __forceinline__ void route_row_by_sigmoid(const float *logits, const Bias *bias, float eps, float scale,
+	i32 *expert, float *share)
+{
+	constexpr int each = ceil_div(EXPERTS_, 32), of = EXPERTS_ / GROUPS_;
+	const int lane = threadIdx.x % 32;
+	float s[each], score[each], chosen = eps, mine = 0.0f;
+	u32 key[each], id = 0, open = ~0u; // bit g: group g is among the best
+#pragma unroll
+	for (int i = 0; i < each; i++) {
+		const int e = i * 32 + lane;
+		s[i] = e < EXPERTS_ ? sigmoid(__ldcg(logits + e)) : 0.0f;
+		score[i] = e < EXPERTS_ ? s[i] : minus_infinity();
+		if (bias)
+			score[i] += e < EXPERTS_ ? to_f32(bias[e]) : 0.0f;
+	}
+	if (GROUPS_ > 1) {
+		const float sum = group_sum<GROUPS_, of>(score, lane);
+		int before = 0;
+#pragma unroll
+		for (int g = 0; g < GROUPS_; g++) {
+			const float other = __shfl_sync(~0u, sum, g);
+			before += other > sum || (other == sum && g < lane);
+		}
+		open = __ballot_sync(~0u, before < TOP_GROUPS_);
+	}
+#pragma unroll
+	for (int i = 0; i < each; i++) {
+		const int e = i * 32 + lane;
+		key[i] = e < EXPERTS_ && (open >> (e / of) & 1) ? ordered(score[i]) : 0u;
+	}
+	for (int j = 0; j < TOPK_; j++) {
+		u32 best = 0, at = ~0u;
+#pragma unroll
+		for (int i = 0; i < each; i++)
+			if (key[i] > best) {
+				best = key[i];
+				at = i * 32 + lane;
+			}
+		const u32 top = warp_max_bits(best), e = min(warp_min_bits(best == top ? at : ~0u), u32(EXPERTS_ - 1));
+		float worth = 0.0f;
+#pragma unroll
+		for (int i = 0; i < each; i++)
+			if (i * 32 + lane == int(e)) {
+				worth = s[i];
+				key[i] = 0;
+			}
+		worth = __shfl_sync(~0u, worth, e % 32);
+		chosen += worth;
+		if (lane == j) {
+			id = e;
+			mine = worth;
+		}
+	}
+	if (lane < TOPK_) {
+		expert[lane] = int(id);
+		share[lane] = (NORM_ ? mine / chosen : mine) * scale;
+	}
+}
+
 // 8 elements of x: with their norm, in f32; ss gains their squares.
 template <bool ONE, class Norm>
 __device__ __forceinline__ void route_norm(uint4 x, const Norm *norm, float (&v)[8], float &ss)
@@ -87,5 +185,3 @@ __device__ __forceinline__ void route_norm(uint4 x, const Norm *norm, float (&v)
 		v[i] *= ONE ? 1.0f + m[i] : m[i];
 	}
 }
-
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
