@@ -6,6 +6,7 @@
 ATTR(HDIM, head_dim, int, "elements of one attention head")
 ATTR(NH, n_heads, int, "query heads")
 ATTR(NKV, n_kv_heads, int, "key and value heads; query head h reads kv head h / (NH / NKV)")
+ATTR(V_IS_K, v_is_k, int, "1: values are what k_proj gives, and a row of q, k and v has no columns for them; 0: it has")
 ATTR(GATED, gated, int, "1: a gate as wide as q follows v in a row of q, k and v; 0: it does not")
 ATTR(PAGE, page, int, "tokens in one KV page")
 ATTR(ROTARY, rotary_dim, int, "leading elements of a head that rope turns, in pairs (i, i + ROTARY/2)")

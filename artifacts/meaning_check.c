@@ -356,7 +356,8 @@ static void embed_verify(Meaning *m)
 
 static void write_keys(Meaning *m, int k, int v, int row_pos)
 {
-	const int k_norm = in(m, "k_norm");
+	const int k_norm = in(m, "k_norm"), v_norm = in(m, "v_norm");
+	v = v_norm ? RESULT(m, OP_head_norm, v, v_norm) : v;
 	k = RESULT(m, OP_rope, k_norm ? RESULT(m, OP_head_norm, k, k_norm) : k, in(m, "inv_freq"), row_pos);
 	APPLY(m, OP_kv_write, {in(m, "step"), k, v, in(m, "row_slot"), row_pos, in(m, "page_table"), in(m, "kv"),
 		in(m, "kv_scale"), in(m, "kv_block")});
@@ -367,8 +368,9 @@ static void write_keys(Meaning *m, int k, int v, int row_pos)
 /* q as attention reads it; keys and values are written. */
 static int turn_and_write(Meaning *m, int row_pos)
 {
-	const int q_norm = in(m, "q_norm"), q = piece(m, "qkv", 0, 3);
-	write_keys(m, piece(m, "qkv", 1, 3), piece(m, "qkv", 2, 3), row_pos);
+	const int v_at = all(m, "qkv").n == 2 ? 1 : 2; /* of two pieces the second is v too */
+	const int q_norm = in(m, "q_norm"), q = piece(m, "qkv", 0, 2);
+	write_keys(m, piece(m, "qkv", 1, 2), piece(m, "qkv", v_at, v_at + 1), row_pos);
 	return RESULT(m, OP_rope, q_norm ? RESULT(m, OP_head_norm, q, q_norm) : q, in(m, "inv_freq"), row_pos);
 }
 
@@ -380,7 +382,7 @@ static void attend(Meaning *m, int row_pos)
 	const bool is_gated = all(m, "qkv").n > 3;
 	const int q = turn_and_write(m, row_pos);
 	const int o = RESULT(m, OP_attention, in(m, "step"), q, in(m, "kv"), in(m, "kv_scale"), in(m, "kv_block"),
-		in(m, "row_slot"), row_pos, 0, in(m, "page_table"));
+		in(m, "row_slot"), row_pos, 0, in(m, "page_table"), in(m, "sinks"));
 	set(m, "o", is_gated ? RESULT(m, OP_sigmoid_gate, o, piece(m, "qkv", 3, 4)) : o);
 }
 

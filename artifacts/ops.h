@@ -358,30 +358,34 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	"scales in order)",
 	STEP, IN(floats, x, "ROWS, K"), ROW_CODES, IN(codes, w, "N, K"), SCALES(w, "N"), IN_OPT(weight, bias, "N"),
 	OUT(floats, y, "ROWS, N"))
-OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads and, "
-	"where GATED, gates, which are not read",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, OUT(floats, q, "ROWS, NH * HDIM"))
+OP(rope_write, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+	"head_norm of q, k and v when q_norm, k_norm and v_norm are there; rope of q and k; kv_write. qkv rows are q, k, v "
+	"heads, without those of v where V_IS_K, which are those of k before its norm, and, where GATED, gates, which are "
+	"not read",
+	STEP, IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
+	IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"),
+	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
+	OUT(floats, q, "ROWS, NH * HDIM"))
 OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"), OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+OP(attention_step, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
 	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
 	"their maxima, and how many blocks are done, which is 0 before and after",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
+	STEP, IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
+	IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"),
+	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
+	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, IN_OPT(weight, sinks, "NH"),
 	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
+OP(attention_verify, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
+	STEP, IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
+	IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"),
+	IN(ints, row_slot, "ROWS"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
+	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, IN_OPT(weight, sinks, "NH"),
 	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
@@ -574,9 +578,9 @@ OP(follow_rows, OP_FUSED, "EPS NORM_ONE",
 	IN(ints, row_pos, "ROWS"), IN_OPT(slot, slot_len, "SLOTS"), INOUT(state, held, "SLOTS, H"),
 	OUT(floats, z, "ROWS, 2 * H"))
 OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of k when k_norm is there; rope of k; kv_write. Rows of keys are k and v heads",
-	STEP, IN(floats, keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"),
-	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
+	"head_norm of k and v when k_norm and v_norm are there; rope of k; kv_write. Rows of keys are k and v heads",
+	STEP, IN(floats, keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"),
+	IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN(floats, best, "ROWS, PARTS, 2"), IN(ints, best_id, "ROWS, PARTS"),
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, masks, "SLOTS, ceil_div(V, 32)"),

@@ -424,20 +424,22 @@ static bool draw_from_head(Fuser *f, int i)
 	return true;
 }
 
-/* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write. */
+/* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write, [head_norm] of v. */
 typedef struct NewKeys {
-	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write;
+	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write, *v_norm;
 	int q, k, v;
+	bool v_is_k;   /* v has no columns of its own */
 	bool is_gated; /* columns as wide as q follow v */
 } NewKeys;
 
 /* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
-static bool new_keys(Fuser *f, NewKeys *n)
+static bool new_keys(Fuser *f, NewKeys *n, const GraphOp *v_norm)
 {
-	*n = (NewKeys){member(f, 0), member(f, 1), member(f, 2), member(f, 3), member(f, 4), 0, 0, 0, false};
+	*n = (NewKeys){member(f, 0), member(f, 1), member(f, 2), member(f, 3), member(f, 4), v_norm, 0, 0, 0, false, false};
 	n->q = operand(n->q_norm ? n->q_norm : n->q_rope, "x");
 	n->k = operand(n->k_norm ? n->k_norm : n->k_rope, "x");
-	n->v = operand(n->write, "v");
+	n->v = n->v_norm ? operand(n->v_norm, "x") : operand(n->write, "v");
+	n->v_is_k = n->v == n->k;
 	const Attrs *a = &n->write->attrs;
 	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
 	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
@@ -448,14 +450,16 @@ static bool new_keys(Fuser *f, NewKeys *n)
 	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
 		return false;
 	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
-		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")))
+		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")) ||
+		(n->v_norm && !flows(f, n->v_norm, "y", n->write, "v")))
 		return false;
-	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
+	if (f->uses[n->q] != 1 || f->uses[n->k] != (n->v_is_k ? 2 : 1) || f->uses[n->v] != f->uses[n->k])
 		return false;
 	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
-	n->is_gated = width == 2 * (nq + nkv);
+	const int64_t v_at = n->v_is_k ? nq : nq + nkv;
+	n->is_gated = width == v_at + nkv + nq;
 	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor ||
-		q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
+		q->col != 0 || k->col != nq || v->col != v_at || (!n->is_gated && width != v_at + nkv))
 		return f->note ? false : fail_note(f, f->split ? f->split : "q, k and v are not columns of one tensor");
 	return true;
 }
@@ -472,23 +476,25 @@ static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
 
 static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 {
-	if (n->q_norm || n->k_norm)
-		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm);
+	if (n->q_norm || n->k_norm || n->v_norm)
+		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm ? n->k_norm : n->v_norm);
 	bind_tensor(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
 	bind_tensor(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
+	bind_tensor(f, op, "v_norm", n->v_norm ? operand(n->v_norm, "w") : -1);
 	merge_attrs(op, n->q_rope);
 	bind_same(f, op, n->write);
 	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
 	bind_tensor(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	op->attrs.v_is_k = n->v_is_k;
 	op->attrs.gated = n->is_gated;
 	bind_tensor(f, op, "qkv", n->q);
 }
 
 static bool rope_write(Fuser *f, int i)
 {
+	enum { V_NORM = 6 };
 	NewKeys n;
-	(void)i;
-	if (!new_keys(f, &n))
+	if (!new_keys(f, &n, member(f, i + V_NORM)))
 		return false;
 	LOp *op = new_op(f, OP_rope_write, n.q_rope);
 	bind_new_keys(f, op, &n);
@@ -512,14 +518,16 @@ static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
  * begins, or in a draft step draft_len. */
 static bool attention_step(Fuser *f, int i)
 {
-	enum { LOOK = 5, GATE = 6 };
+	enum { LOOK = 5, GATE = 6, V_NORM = 7 };
 	NewKeys n;
 	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
 	const bool is_verify = f->low->kind == VERIFY;
-	if (f->low->kind == PREFILL || !new_keys(f, &n) || !flows(f, n.q_rope, "y", look, "q"))
+	if (f->low->kind == PREFILL || !new_keys(f, &n, member(f, i + V_NORM)) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
-	if (operand(look, "sinks") >= 0)
-		return fail_note(f, "the launch that does both has no sinks");
+	const Attrs *heads = &look->attrs;
+	if (heads->head_dim > widest_head(f) || (heads->head_dim > 256 && heads->n_heads / heads->n_kv_heads % 2))
+		return fail_note(f, arena_printf(&f->c->arena, "no launch does both of %d heads of %d elements over %d on %s",
+			heads->n_heads, heads->head_dim, heads->n_kv_heads, f->target->name));
 	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
 		f->at[GATE] = -1;
 		gate = NULL;
@@ -541,6 +549,7 @@ static bool attention_step(Fuser *f, int i)
 		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
 	merge_attrs(op, look);
 	op->attrs.rows_each = op->kind == OP_attention_verify ? f->low->each : 0;
+	bind_tensor(f, op, "sinks", operand(look, "sinks"));
 	bind_tensor(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
 	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
 	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
@@ -699,12 +708,12 @@ static const Fusion fusions[] = {
 	{"norm_swiglu", norm_swiglu, false, 6, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 3, "gate", "y"),
 		FOUND(OP_linear, 3, "up", "y"), ANCHOR(OP_swiglu), SEEN(OP_linear, 3, "y", "x", true),
 		SEEN(OP_add, 4, "y", "y", true)}},
-	{"attention_step", attention_step, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+	{"attention_step", attention_step, true, 8, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
 		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
-		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x")}},
-	{"rope_write", rope_write, true, 6, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x"), MAYBE(OP_head_norm, 4, "v", "y")}},
+	{"rope_write", rope_write, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
 		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
-		SEEN(OP_attention, 2, "y", "q", false)}},
+		SEEN(OP_attention, 2, "y", "q", false), MAYBE(OP_head_norm, 4, "v", "y")}},
 	{"gate_rows", gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
 	{"delta_layer", delta_layer, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
 		FOUND(OP_gated_norm, 1, "o", "x")}},
@@ -734,8 +743,8 @@ static const Fusion fusions[] = {
 		FOUND(OP_join, 6, "y", "y")}},
 	{"draw_draft", fuse_last_draft, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn")}},
-	{"keys_write", fuse_keys, true, 3, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
-		FOUND(OP_kv_write, 1, "y", "k")}},
+	{"keys_write", fuse_keys, true, 4, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
+		FOUND(OP_kv_write, 1, "y", "k"), MAYBE(OP_head_norm, 2, "v", "y")}},
 	{"experts", fuse_experts_and_shared, false, 12, {FOUND(OP_rmsnorm, 3, "x", "y"),
 		FOUND(OP_linear, 2, "logits", "y"), FOUND(OP_route, 3, "expert", "expert"), ANCHOR(OP_experts),
 		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),

@@ -112,6 +112,8 @@ void lower_experts(Fuser *f, const GraphOp *op);
 
 /* lower_op.c: a graph op alone, as launches of which each has a template whatever is around it. */
 void lower_op(Fuser *f, const GraphOp *op, const char *note);
+/* Elements of a head that the target's kernels of attention take; the plain one takes longer ones. */
+int widest_head(const Fuser *f);
 
 /* fuse_draft.c: what is around a head that drafts, from position i on; and the tensor draft_len of a draft step,
  * the positions of the rows of its slots. */

@@ -161,26 +161,28 @@ bool fuse_draft(Fuser *f, int i)
 	return true;
 }
 
-/* Keys and values of rows that no row attends with: [head_norm] rope, kv_write. k and v must be the columns of one
- * tensor. */
+/* Keys and values of rows that no row attends with: [head_norm] rope, kv_write, [head_norm of v]. k and v must be the
+ * columns of one tensor. */
 bool fuse_keys(Fuser *f, int i)
 {
 	const GraphOp *norm = member(f, i), *turn = member(f, i + 1), *write = member(f, i + 2);
+	const GraphOp *v_norm = member(f, i + 3);
 	const int keys = operand(norm ? norm : turn, "x");
-	const View *k = &f->views[keys], *v = &f->views[operand(write, "v")];
+	const View *k = &f->views[keys], *v = &f->views[v_norm ? operand(v_norm, "x") : operand(write, "v")];
 	const int64_t width = (int64_t)write->attrs.n_kv_heads * write->attrs.head_dim;
 	if ((norm && !flows(f, norm, "y", turn, "x")) || !flows(f, turn, "y", write, "k") ||
-		operand(turn, "row_pos") != operand(write, "row_pos"))
+		operand(turn, "row_pos") != operand(write, "row_pos") || (v_norm && !flows(f, v_norm, "y", write, "v")))
 		return false;
 	if (k->tensor < 0 || k->tensor != v->tensor || k->col != 0 || v->col != width ||
 		f->low->tensors.at[k->tensor].shape[1] != 2 * width)
 		return fail_note(f, f->split ? f->split : "k and v are not columns of one tensor");
 	LOp *op = new_op(f, OP_keys_write, turn);
-	if (norm)
-		merge_attrs(op, norm);
+	if (norm || v_norm)
+		merge_attrs(op, norm ? norm : v_norm);
 	merge_attrs(op, turn);
 	bind_same(f, op, write);
 	bind_tensor(f, op, "k_norm", norm ? operand(norm, "w") : -1);
+	bind_tensor(f, op, "v_norm", v_norm ? operand(v_norm, "w") : -1);
 	bind_tensor(f, op, "inv_freq", operand(turn, "inv_freq"));
 	bind_tensor(f, op, "keys", keys);
 	return true;
