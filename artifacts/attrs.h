@@ -18,7 +18,7 @@ ATTR(WINDOW, window, int, "positions that a row of attention sees, its own the l
 ATTR(ROPE_FACTOR, rope_factor, float, "factor on cos and sin (yarn's attention factor; 1 otherwise)")
 ATTR(FACTOR, factor, float, "of the op scale")
 ATTR(FIRST, first, int, "first of the columns that the op columns takes")
-ATTR(CAP, cap, float, "bound of soft_cap's results, above 0")
+ATTR(CAP, cap, float, "bound of soft_cap's results, above 0; of logits made with their best, 0 = none")
 ATTR(BLOCK_N, block_n, int, "rows of a weight that share a block scale; 0 = none")
 ATTR(BLOCK_K, block_k, int, "elements along K that share a block scale; 0 = none")
 ATTR(SHARED_BLOCK_N, shared_block_n, int, "BLOCK_N of the weights of the expert that all rows go to")

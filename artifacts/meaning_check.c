@@ -155,6 +155,13 @@ static int result(Meaning *m, OpKind op, int v[PLAN_MAX_OPERANDS])
 	return v[op_table[op].n_operands - 1];
 }
 
+/* Does a graph op of that kind, which has one operand, take this value? */
+static bool is_of_graph(Meaning *m, OpKind op, int x)
+{
+	const Node node = {.kind = (int)op, .out = 1, .n = 1, .layer = NO_LAYER, .operands = {x}};
+	return make_room(m) && *place_of(m, &node) != 0;
+}
+
 /* Operands of a launch ------------------------------------------------------------------------------------ */
 
 static int odd(Meaning *m, const char *what)
@@ -632,9 +639,11 @@ static int normed_outs(Meaning *m)
 	return normed(m, x, "norm");
 }
 
+/* Logits as the head's product makes them. Where the graph caps these, the kernel does: contract_check.c compares. */
 static void score(Meaning *m, int rows)
 {
-	const int logits = product(m, rows, "w", NULL);
+	const int made = product(m, rows, "w", NULL);
+	const int logits = is_of_graph(m, OP_soft_cap, made) ? RESULT(m, OP_soft_cap, made) : made;
 	set(m, "logits", logits);
 	set(m, "best", VALUE(m, OF_BEST, logits));
 	set(m, "best_id", VALUE(m, OF_BEST_IDS, logits));

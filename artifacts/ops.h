@@ -539,16 +539,16 @@ OP(sum_experts, OP_PLAN, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(sum_terms, OP_PLAN, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), OUT(floats, z, "ROWS, K"))
-OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
-	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
+OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID CAP BLOCK_N BLOCK_K",
+	"gather; rmsnorm; linear; where CAP, soft_cap: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), IN(codes, w, "V, K"),
 	SCALES(w, "V"), OUT(floats, logits, "OUTS, V"), OUT(floats, best, "OUTS, PARTS, 2"),
 	OUT(ints, best_id, "OUTS, PARTS"))
 OP(norm_outs, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), OUT(floats, y, "OUTS, K"))
-OP(linear_logits, OP_FUSED, "N_VALID BLOCK_N BLOCK_K",
-	"linear: logits in f32, best and best_id as in norm_logits, of rows that norm_outs made",
+OP(linear_logits, OP_FUSED, "N_VALID CAP BLOCK_N BLOCK_K",
+	"linear; where CAP, soft_cap: logits in f32, best and best_id as in norm_logits, of rows that norm_outs made",
 	STEP, IN(floats, x, "OUTS, K"), IN(codes, w, "V, K"), SCALES(w, "V"), OUT(floats, logits, "OUTS, V"),
 	OUT(floats, best, "OUTS, PARTS, 2"), OUT(ints, best_id, "OUTS, PARTS"))
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits computed them with the logits",

@@ -413,14 +413,16 @@ static bool linear_residual(Fuser *f, int i)
 	return true;
 }
 
-/* The head and what draws from it. */
+/* The head, soft_cap of its logits, if it is there, and what draws from it. */
 static bool draw_from_head(Fuser *f, int i)
 {
 	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *lin = member(f, i + 2), *draw = member(f, i + 3);
+	const GraphOp *cap = member(f, i + 4);
 	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
-		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
+		(cap && !flows(f, lin, "y", cap, "x")) || !flows(f, cap ? cap : lin, "y", draw, "logits") ||
+		operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
-	fuse_head(f, &(Head){norm, lin, draw, operand(take, "x"), operand(take, "out_row")}, OP_sample_best);
+	fuse_head(f, &(Head){norm, lin, cap, draw, operand(take, "x"), operand(take, "out_row")}, OP_sample_best);
 	return true;
 }
 
@@ -721,6 +723,8 @@ static const Fusion fusions[] = {
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
+	{"norm_logits", draw_from_head, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 4, "y", "logits"), FOUND(OP_soft_cap, 2, "y", "x")}},
 	{"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
 	{"embed_verify", fuse_embed_verify, false, 2, {ANCHOR(OP_verify_rows),
@@ -737,6 +741,8 @@ static const Fusion fusions[] = {
 		FOUND(OP_join, 7, "y", "y")}},
 	{"accept", fuse_accept_alone, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn")}},
+	{"accept", fuse_accept_alone, false, 5, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 4, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn"), FOUND(OP_soft_cap, 1, "y", "x")}},
 	{"draw_draft", fuse_draft, false, 8, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn"),
 		FOUND(OP_embed, 3, "row_token", "row_token"), FOUND(OP_rmsnorm, 4, "x", "x"), FOUND(OP_rmsnorm, 0, "y", "x"),

@@ -93,8 +93,8 @@ bool multiplies_outs(const Fuser *f, const GraphOp *linear);
 const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights);
 
 /* fuse_head.c: the op `drawing`, after logits of rows x [ROWS, K], of which out_row [OUTS] says which; both by graph
- * tensor. The linear has no bias. */
-typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Head;
+ * tensor. The linear has no bias. cap: soft_cap of its logits, NULL = none. */
+typedef struct Head { const GraphOp *norm, *linear, *cap, *draw; int x, out_row; } Head;
 LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
 
 /* fuse_experts.c: a layer's experts from position i on, with or without one that all rows go to. */

@@ -196,6 +196,8 @@ static void score(const RefCall *c, RefOperand x)
 {
 	RefOperand absent = {0}, logits = arg(c, "logits");
 	linear(c, x, "w", absent, logits);
+	if (c->attrs.cap > 0)
+		RUN(c, OP_soft_cap, logits, logits);
 	best_of_parts(c, &logits);
 }
 

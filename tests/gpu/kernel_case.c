@@ -218,6 +218,8 @@ static double draw_float(Case *c, const char *name)
 		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
 	if (strcmp(name, "GATE_SLOPE") == 0)
 		return one_in(&c->random, 2) ? 1.702f : 1;
+	if (strcmp(name, "CAP") == 0) /* logits made with their best may have none */
+		return case_field(c, "best") >= 0 && one_in(&c->random, 2) ? 0 : one_in(&c->random, 2) ? 30 : 1.5f;
 	if (strcmp(name, "GATE_LIMIT") == 0)
 		return one_in(&c->random, 2) ? 7 : 0.75;
 	if (strcmp(name, "SCALE") == 0)
