@@ -107,6 +107,11 @@ bool match_fusion(Fuser *f, const Fusion *x, int i);
 bool find_fusion(Fuser *f, const Fusion *x, int i); /* is op i a member of it, wherever the others are? */
 void take_members(Fuser *f, const Fusion *x);
 
+/* fuse_attention.c: the same of new keys and values, and of what attends to them. And: has a gate a column for each of
+ * what it is multiplied with? */
+bool fuse_attention_step(Fuser *f, int i), fuse_rope_write(Fuser *f, int i), fuse_gate_rows(Fuser *f, int i);
+bool is_gate_of_elements(const Fuser *f, const GraphOp *gate);
+
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);
 

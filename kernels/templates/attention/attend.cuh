@@ -27,7 +27,8 @@ constexpr int value_columns(int hdim) { return hdim > 256 ? hdim / 2 : hdim; }
 // The state of a warp's 16 * M_ rows of q.
 template <int HDIM_, int M_> struct Attention {
 	static constexpr int values = value_columns(HDIM_);
-	static_assert(HDIM_ % 16 == 0 && values * M_ <= 256, "a head is a whole number of mma steps and fits the registers");
+	static_assert(HDIM_ % 16 == 0 && values * M_ <= 256,
+		"a head is a whole number of mma steps and fits the registers");
 	static constexpr bool q_in_registers = HDIM_ * M_ <= 128; // else fragments of q are read again for every run
 	u32 q[q_in_registers ? HDIM_ / 16 : 1][M_][4];
 	float o[M_][values / 8][4]; // unnormalised

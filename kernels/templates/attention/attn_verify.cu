@@ -450,8 +450,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		});
 		return;
 	}
-	// the counter is of the tile's first line, of other values the next head's; blocks of a cluster that have a run arrive as one, and learn whether
-	// they are the last
+	// the counter is of the tile's first line, of other values the next head's; blocks of a cluster that have a run
+	// arrive as one, and learn whether they are the last
 	const Class::Line first = c.line(0);
 	const int rank = block % TEAM, helpers = min(TEAM, blocks_of(runs.n) - (block - rank));
 	__threadfence();

@@ -97,7 +97,8 @@ __device__ __forceinline__ void fill_sixteen(u32 tile, const bf16 *kv, const i32
 		const u32 to = tile + row * stride + piece * 16;
 		copy_async(to, k, inside);
 		if (V_ == HDIM_ || piece / (V_ / 8) == part)
-			copy_async(V_ == HDIM_ ? to + 16 * stride : tile + 16 * stride + row * tile_stride(V_) + piece % (V_ / 8) * 16,
+			copy_async(V_ == HDIM_ ? to + 16 * stride
+				: tile + 16 * stride + row * tile_stride(V_) + piece % (V_ / 8) * 16,
 				inside ? k + i64(NKV_) * PAGE_ * HDIM_ : kv, inside);
 	}
 }

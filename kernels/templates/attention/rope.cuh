@@ -184,8 +184,8 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 #pragma unroll
 		for (int r = 0; r < runs; r++) {
 			const int block = HDIM_ ^ 32 * r; // its highest bit; the factor is 1 over the root of that
-			y[r] *= block >= 512 ? 0.0441941731f : block >= 256 ? 0.0625f : block >= 128 ? 0.0883883461f : block >= 64 ? 0.125f
-				: block >= 32 ? 0.176776692f : 0.25f;
+			y[r] *= block >= 512 ? 0.0441941731f : block >= 256 ? 0.0625f : block >= 128 ? 0.0883883461f
+				: block >= 64 ? 0.125f : block >= 32 ? 0.176776692f : 0.25f;
 		}
 		if constexpr (is_aligned) {
 #pragma unroll

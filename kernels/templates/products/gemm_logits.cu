@@ -1,5 +1,5 @@
-// what      logits[o,v] = cap?(sum_k rmsnorm(x[out_row[o],:])[k] w[v,k]), in f32, for many outs; idle outs (-1): 0; outs
-//           beyond step[1] stay as they are
+// what      logits[o,v] = cap?(sum_k rmsnorm(x[out_row[o],:])[k] w[v,k]), in f32, for many outs; idle outs (-1): 0;
+//           outs beyond step[1] stay as they are
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  H100 SXM, 16 outs: 85 % of the read bound at 128256 x 2048; no spills
