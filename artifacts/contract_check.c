@@ -482,12 +482,14 @@ static bool index_ops(Ops *o, const Graph *g)
 }
 
 /* Attributes the kernel was compiled with are those of an op of the layer, as far as graph ops have them at all; 0 is
- * that of a part the layer lacks (no norm of heads, no scales), but for WINDOW, where it is a meaning of its own. */
+ * that of a part the layer lacks (no norm of heads, no scales), but for WINDOW and CAP, where it is a meaning of its
+ * own. */
 static bool check_attrs(const Ops *o, const Fit *fit, const Phase *p, const Launch *l, const char *what, Why *why)
 {
 	for (int k = 0; k < fit->n_attrs; k++) {
 		const AttrField *field = &attr_fields[fit->attrs[k].field];
 		const double have = fit->attrs[k].value;
+		const bool has_zero = strcmp(field->label, "WINDOW") == 0 || strcmp(field->label, "CAP") == 0;
 		bool is_listed = false, is_same = false;
 		if (strcmp(field->label, "EACH") == 0 && !(have <= p->each && have >= p->each))
 			return REFUSE("%s: compiled for %g rows of a slot, where the phase has %d", what, have, p->each);
@@ -501,7 +503,7 @@ static bool check_attrs(const Ops *o, const Fit *fit, const Phase *p, const Laun
 			is_listed = true;
 			is_same = !(value < have) && !(value > have);
 		}
-		if (is_listed && !is_same && (have < 0 || have > 0 || strcmp(field->label, "WINDOW") == 0))
+		if (is_listed && !is_same && (have < 0 || have > 0 || has_zero))
 			return REFUSE("%s: compiled with %s = %g, which no op has in layer %d", what, field->label, have,
 				l->layer);
 	}

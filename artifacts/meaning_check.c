@@ -156,6 +156,13 @@ static int result(Meaning *m, OpKind op, int v[PLAN_MAX_OPERANDS])
 	return v[op_table[op].n_operands - 1];
 }
 
+/* Does a graph op of that kind, which has one operand, take this value? */
+static bool is_of_graph(Meaning *m, OpKind op, int x)
+{
+	const Node node = {.kind = (int)op, .out = 1, .n = 1, .layer = NO_LAYER, .operands = {x}};
+	return make_room(m) && *place_of(m, &node) != 0;
+}
+
 /* Operands of a launch ------------------------------------------------------------------------------------ */
 
 static int odd(Meaning *m, const char *what)
@@ -372,7 +379,8 @@ static void embed_verify(Meaning *m)
 
 static void write_keys(Meaning *m, int k, int v, int row_pos)
 {
-	const int k_norm = in(m, "k_norm");
+	const int k_norm = in(m, "k_norm"), v_norm = in(m, "v_norm");
+	v = v_norm ? RESULT(m, OP_head_norm, v, v_norm) : v;
 	k = RESULT(m, OP_rope, k_norm ? RESULT(m, OP_head_norm, k, k_norm) : k, in(m, "inv_freq"), row_pos);
 	APPLY(m, OP_kv_write, {in(m, "step"), k, v, in(m, "row_slot"), row_pos, in(m, "page_table"), in(m, "kv"),
 		in(m, "kv_scale"), in(m, "kv_block")});
@@ -383,8 +391,9 @@ static void write_keys(Meaning *m, int k, int v, int row_pos)
 /* q as attention reads it; keys and values are written. */
 static int turn_and_write(Meaning *m, int row_pos)
 {
-	const int q_norm = in(m, "q_norm"), q = piece(m, "qkv", 0, 3);
-	write_keys(m, piece(m, "qkv", 1, 3), piece(m, "qkv", 2, 3), row_pos);
+	const int v_at = all(m, "qkv").n == 2 ? 1 : 2; /* of two pieces the second is v too */
+	const int q_norm = in(m, "q_norm"), q = piece(m, "qkv", 0, 2);
+	write_keys(m, piece(m, "qkv", 1, 2), piece(m, "qkv", v_at, v_at + 1), row_pos);
 	return RESULT(m, OP_rope, q_norm ? RESULT(m, OP_head_norm, q, q_norm) : q, in(m, "inv_freq"), row_pos);
 }
 
@@ -396,7 +405,7 @@ static void attend(Meaning *m, int row_pos)
 	const bool is_gated = all(m, "qkv").n > 3;
 	const int q = turn_and_write(m, row_pos);
 	const int o = RESULT(m, OP_attention, in(m, "step"), q, in(m, "kv"), in(m, "kv_scale"), in(m, "kv_block"),
-		in(m, "row_slot"), row_pos, 0, in(m, "page_table"));
+		in(m, "row_slot"), row_pos, 0, in(m, "page_table"), in(m, "sinks"));
 	set(m, "o", is_gated ? RESULT(m, OP_sigmoid_gate, o, piece(m, "qkv", 3, 4)) : o);
 }
 
@@ -686,9 +695,11 @@ static int normed_outs(Meaning *m)
 	return normed(m, x, "norm");
 }
 
+/* Logits as the head's product makes them. Where the graph caps these, the kernel does: contract_check.c compares. */
 static void score(Meaning *m, int rows)
 {
-	const int logits = product(m, rows, "w", NULL);
+	const int made = product(m, rows, "w", NULL);
+	const int logits = is_of_graph(m, OP_soft_cap, made) ? RESULT(m, OP_soft_cap, made) : made;
 	set(m, "logits", logits);
 	set(m, "best", VALUE(m, OF_BEST, logits));
 	set(m, "best_id", VALUE(m, OF_BEST_IDS, logits));

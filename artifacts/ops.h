@@ -140,6 +140,9 @@
 	IN_OPT(scales, shared_down_row_scale, "K")
 #define ROUTER STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(weight, router, "EXPERTS, K"), \
 	INOUT(own, routed, "ROWS"), OUT(floats, logits, "ROWS, EXPERTS"), OUT(ints, expert, "ROWS, TOPK")
+#define QKV_HEADS IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), \
+	IN_OPT(weight, q_norm, "HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"), \
+	IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS")
 #define KV_READ IN(state, kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(scales, kv_scale, "2, NKV"), \
 	IN_OPT(state, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16")
 #define KV_WRITTEN INOUT(state, kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(scales, kv_scale, "2, NKV"), \
@@ -357,32 +360,26 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	"scales in order)",
 	STEP, IN(floats, x, "ROWS, K"), ROW_CODES, IN(codes, w, "N, K"), SCALES(w, "N"), IN_OPT(weight, bias, "N"),
 	OUT(floats, y, "ROWS, N"))
-OP(rope_write, OP_FUSED, "HDIM NH NKV GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of q and k when q_norm and k_norm are there; rope of q and k; kv_write. qkv rows are q, k, v heads and, "
-	"where GATED, gates, which are not read",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, OUT(floats, q, "ROWS, NH * HDIM"))
+OP(rope_write, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+	"head_norm of q, k and v that have a norm; rope of q and k; kv_write. qkv rows are q, k, v heads, where V_IS_K "
+	"those of q and k alone, which is v as well, and, where GATED, gates, which are left alone",
+	STEP, QKV_HEADS, IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
+	OUT(floats, q, "ROWS, NH * HDIM"))
 OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"), OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_step, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate, an element of the "
-	"gate for each of o. part, part_ml, arrived are used by this launch only: sums of PARTS runs of a history with "
-	"their maxima, and how many blocks are done, which is 0 before and after",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
-	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
-	OUT(floats, o, "ROWS, NH * HDIM"))
-OP(attention_verify, OP_FUSED, "HDIM NH NKV GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
+#define ATTENDED QKV_HEADS, IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), \
+	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, IN_OPT(weight, sinks, "NH"), \
+	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), \
+	INOUT(own, arrived, "ROWS, NH"), OUT(floats, o, "ROWS, NH * HDIM")
+OP(attention_step, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate by element. Of the "
+	"launch alone: part, part_ml, sums of PARTS runs of a history and their maxima; arrived, blocks that are done",
+	STEP, ATTENDED)
+OP(attention_verify, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
-	STEP, IN(floats, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM"), IN_OPT(weight, q_norm, "HDIM"),
-	IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"),
-	IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
-	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), INOUT(own, arrived, "ROWS, NH"),
-	OUT(floats, o, "ROWS, NH * HDIM"))
+	STEP, ATTENDED)
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	STEP, IN(floats, x, "ROWS, N"), IN(floats, gates, "ROWS, COLS"), OUT(floats, y, "ROWS, N"))
 OP(conv_rows, OP_FUSED, "TAPS",
@@ -520,16 +517,16 @@ OP(sum_experts, OP_PLAN, "", "z[t,:] = residual[t,:] + sum_j y[t,j,:]",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), IN(floats, residual, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(sum_terms, OP_PLAN, "", "the end of experts: z[t,:] = sum_j y[t,j,:], the terms of experts_down_rows",
 	STEP, IN(floats, y, "ROWS, SHARES, K"), OUT(floats, z, "ROWS, K"))
-OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID BLOCK_N BLOCK_K",
-	"gather; rmsnorm; linear: logits in f32. Of part p of the vocabulary (PARTS equal ones, of a power of two of ids), "
+OP(norm_logits, OP_FUSED, "EPS NORM_ONE N_VALID CAP BLOCK_N BLOCK_K",
+	"gather; rmsnorm; linear; where CAP, soft_cap: logits in f32. Of part p of the vocabulary (PARTS of 2^i ids each), "
 	"ids below N_VALID: best[o,p] = the largest logit and the sum of e^(l - largest), best_id = its lowest id",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), IN(codes, w, "V, K"),
 	SCALES(w, "V"), OUT(floats, logits, "OUTS, V"), OUT(floats, best, "OUTS, PARTS, 2"),
 	OUT(ints, best_id, "OUTS, PARTS"))
 OP(norm_outs, OP_FUSED, "EPS NORM_ONE", "gather; rmsnorm",
 	STEP, IN(floats, x, "ROWS, K"), IN(ints, out_row, "OUTS"), IN(weight, norm, "K"), OUT(floats, y, "OUTS, K"))
-OP(linear_logits, OP_FUSED, "N_VALID BLOCK_N BLOCK_K",
-	"linear: logits in f32, best and best_id as in norm_logits, of rows that norm_outs made",
+OP(linear_logits, OP_FUSED, "N_VALID CAP BLOCK_N BLOCK_K",
+	"linear; where CAP, soft_cap: logits in f32, best and best_id as in norm_logits, of rows that norm_outs made",
 	STEP, IN(floats, x, "OUTS, K"), IN(codes, w, "V, K"), SCALES(w, "V"), OUT(floats, logits, "OUTS, V"),
 	OUT(floats, best, "OUTS, PARTS, 2"), OUT(ints, best_id, "OUTS, PARTS"))
 OP(sample_best, OP_FUSED, "N_VALID", "sample, with best and best_id as norm_logits computed them with the logits",
@@ -559,9 +556,10 @@ OP(follow_rows, OP_FUSED, "EPS NORM_ONE",
 	IN(ints, row_pos, "ROWS"), IN_OPT(slot, slot_len, "SLOTS"), INOUT(state, held, "SLOTS, H"),
 	OUT(floats, z, "ROWS, 2 * H"))
 OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"head_norm of k when k_norm is there; rope of k; kv_write. Rows of keys are k and v heads",
-	STEP, IN(floats, keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN(weight, inv_freq, "ROTARY / 2"),
-	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
+	"head_norm of k and v when k_norm and v_norm are there; rope of k; kv_write. Rows of keys are k and v heads",
+	STEP, IN(floats, keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"),
+	IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
+	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN(floats, best, "ROWS, PARTS, 2"), IN(ints, best_id, "ROWS, PARTS"),
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, masks, "SLOTS, ceil_div(V, 32)"),
@@ -587,5 +585,7 @@ OP(read_probe, OP_PLAN, "",
 #undef EXPERTS_UP
 #undef EXPERTS_DOWN
 #undef ROUTER
+#undef QKV_HEADS
+#undef ATTENDED
 #undef KV_READ
 #undef KV_WRITTEN

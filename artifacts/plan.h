@@ -70,7 +70,7 @@ enum {
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,
-	PLAN_MAX_OPERANDS = 16,  /* of one op */
+	PLAN_MAX_OPERANDS = 18,  /* of one op */
 	PLAN_MAX_PARAM_BYTES = 512, /* of one kernel's argument struct */
 	PLAN_TENSOR_MAP_BYTES = 128, /* of one CUtensorMap in it, at a multiple of 64 */
 	PLAN_MAX_SIGNATURES = 16,

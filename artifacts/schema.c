@@ -174,7 +174,7 @@ const AttrField attr_fields[] = {
 };
 const int n_attr_fields = (int)(sizeof attr_fields / sizeof attr_fields[0]);
 
-_Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 76 + sizeof(Attrs) &&
+_Static_assert(sizeof(Tensor) == 72 && sizeof(GraphOp) == 84 + sizeof(Attrs) &&
 	sizeof(Weight) == 136 && sizeof(Graph) == 176 && sizeof(Buf) == 96 && sizeof(Kernel) == 104 &&
 	sizeof(Arg) == 16 && sizeof(TensorMap) == 16 && sizeof(Rung) == 8 && sizeof(Launch) == 104 && sizeof(Phase) == 48 &&
 	sizeof(TargetPlan) == 112 && sizeof(Candidate) == 56 && sizeof(Slot) == 64 && sizeof(Section) == 56 &&

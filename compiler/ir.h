@@ -306,7 +306,7 @@ typedef struct Model {
 
 /* Contracts: build/gen/kernel_table.c, written by kernelgen ------------------------------------ */
 
-enum { MAX_FIELDS = 16, MAX_MAPS = 3, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 24, MAX_ARCHS = 8,
+enum { MAX_FIELDS = 18, MAX_MAPS = 3, MAX_TUNABLES = 8, MAX_TUNE_VALUES = 8, MAX_REQUIRES = 24, MAX_ARCHS = 8,
 	MAX_CONSTS = 24, MAX_DTYPES = 5, MAX_ORDERS = 4 };
 
 typedef struct ContractField {

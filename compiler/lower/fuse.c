@@ -443,163 +443,16 @@ static bool linear_residual(Fuser *f, int i)
 	return true;
 }
 
-/* The head and what draws from it. */
+/* The head, soft_cap of its logits, if it is there, and what draws from it. */
 static bool draw_from_head(Fuser *f, int i)
 {
 	const GraphOp *take = member(f, i), *norm = member(f, i + 1), *lin = member(f, i + 2), *draw = member(f, i + 3);
+	const GraphOp *cap = member(f, i + 4);
 	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", lin, "x") || operand(lin, "bias") >= 0 ||
-		!flows(f, lin, "y", draw, "logits") || operand(take, "out_row") != operand(draw, "out_row"))
+		(cap && !flows(f, lin, "y", cap, "x")) || !flows(f, cap ? cap : lin, "y", draw, "logits") ||
+		operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
-	fuse_head(f, &(Head){norm, lin, draw, operand(take, "x"), operand(take, "out_row")}, OP_sample_best);
-	return true;
-}
-
-/* The ops around the new keys, from position i on: [head_norm head_norm] rope rope kv_write. */
-typedef struct NewKeys {
-	const GraphOp *q_norm, *k_norm, *q_rope, *k_rope, *write;
-	int q, k, v;
-	bool is_gated; /* columns as wide as q follow v */
-} NewKeys;
-
-/* q, k and v must be the three column ranges of one tensor: what norm_linear made of them. */
-static bool new_keys(Fuser *f, NewKeys *n)
-{
-	*n = (NewKeys){member(f, 0), member(f, 1), member(f, 2), member(f, 3), member(f, 4), 0, 0, 0, false};
-	n->q = operand(n->q_norm ? n->q_norm : n->q_rope, "x");
-	n->k = operand(n->k_norm ? n->k_norm : n->k_rope, "x");
-	n->v = operand(n->write, "v");
-	const Attrs *a = &n->write->attrs;
-	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
-	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
-	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq") &&
-		operand(n->q_rope, "row_pos") == operand(n->write, "row_pos") &&
-		operand(n->k_rope, "row_pos") == operand(n->write, "row_pos") &&
-		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
-	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
-		return false;
-	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
-		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")))
-		return false;
-	if (f->uses[n->q] != 1 || f->uses[n->k] != 1 || f->uses[n->v] != 1)
-		return false;
-	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
-	n->is_gated = width == 2 * (nq + nkv);
-	if (q->tensor < 0 || q->tensor != k->tensor || q->tensor != v->tensor ||
-		q->col != 0 || k->col != nq || v->col != nq + nkv || (!n->is_gated && width != nq + 2 * nkv))
-		return f->note ? false : fail_note(f, f->split ? f->split : "q, k and v are not columns of one tensor");
-	return true;
-}
-
-/* The gate of what new keys and their attention make: columns after v. */
-static bool is_gate_of(Fuser *f, const NewKeys *n, const GraphOp *gate)
-{
-	const View *q = &f->views[n->q], *v = &f->views[n->v], *g = &f->views[operand(gate, "gate")];
-	const Graph *graph = &f->c->graph;
-	return (n->is_gated && g->tensor == q->tensor && g->col == v->col + graph->tensors[n->v].shape[1] &&
-		graph->tensors[operand(gate, "gate")].shape[1] == graph->tensors[n->q].shape[1]) ||
-		fail_note(f, f->split ? f->split : "the gate's columns do not follow q, k and v");
-}
-
-static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
-{
-	if (n->q_norm || n->k_norm)
-		merge_attrs(op, n->q_norm ? n->q_norm : n->k_norm);
-	bind_tensor(f, op, "q_norm", n->q_norm ? operand(n->q_norm, "w") : -1);
-	bind_tensor(f, op, "k_norm", n->k_norm ? operand(n->k_norm, "w") : -1);
-	merge_attrs(op, n->q_rope);
-	bind_same(f, op, n->write);
-	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
-	bind_tensor(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
-	op->attrs.gated = n->is_gated;
-	bind_tensor(f, op, "qkv", n->q);
-}
-
-static bool rope_write(Fuser *f, int i)
-{
-	NewKeys n;
-	(void)i;
-	if (!new_keys(f, &n))
-		return false;
-	LOp *op = new_op(f, OP_rope_write, n.q_rope);
-	bind_new_keys(f, op, &n);
-	bind_tensor(f, op, "q", operand(n.q_rope, "y"));
-	return true;
-}
-
-/* The op that makes the positions of a step's rows of what it knows of their slots; NULL when there is none. */
-static const GraphOp *op_of_positions(const Fuser *f, const GraphOp *reader)
-{
-	const OpKind kind = f->low->kind == VERIFY ? OP_verify_rows : f->low->kind == DRAFT ? OP_draft_rows : OP_slot_rows;
-	for (int i = 0; i < f->n_ops; i++)
-		if (op_at(f, i)->kind == kind && operand(op_at(f, i), "row_pos") == operand(reader, "row_pos") &&
-			operand(op_at(f, i), "row_slot") == operand(reader, "row_slot"))
-			return op_at(f, i);
-	return NULL;
-}
-
-/* Decode and draft have one new position a slot, verify a few that follow each other: what makes their keys and all
- * that attends to them are one launch. It makes the positions itself, which the state of slots says before the step
- * begins, or in a draft step draft_len. */
-static bool attention_step(Fuser *f, int i)
-{
-	enum { LOOK = 5, GATE = 6 };
-	NewKeys n;
-	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
-	if (f->low->kind == PREFILL || (f->c->ranks.n && f->low->kind == DRAFT) || !new_keys(f, &n) ||
-		!flows(f, n.q_rope, "y", look, "q")) /* drafts of ranks are drawn by launches that leave no positions */
-		return false;
-	if (operand(look, "sinks") >= 0)
-		return fail_note(f, "the launch that does both has no sinks");
-	if (gate && !(flows(f, look, "o", gate, "x") && is_gate_of(f, &n, gate))) { /* an op of its own, then */
-		f->at[GATE] = -1;
-		gate = NULL;
-	}
-	if (!gate && n.is_gated)
-		return fail_note(f, "the columns after q, k and v are not a gate");
-	static const char *const shared[] = {"step", "kv", "kv_scale", "kv_block", "row_slot", "row_pos", "page_table"};
-	for (size_t k = 0; k < sizeof shared / sizeof shared[0]; k++)
-		if (operand(n.write, shared[k]) != operand(look, shared[k]))
-			return false;
-	const GraphOp *positions = op_of_positions(f, look);
-	if (!positions)
-		return fail_note(f, "the positions of its rows do not come from the state of slots");
-	LOp *op = new_op(f, f->low->kind == VERIFY && f->low->each > 1 ? OP_attention_verify : OP_attention_step, n.q_rope);
-	bind_new_keys(f, op, &n);
-	bind_tensor(f, op, "slot_token", operand(positions, "slot_token"));
-	bind_tensor(f, op, "slot_len", operand(positions, "slot_len"));
-	if (f->low->kind == DRAFT)
-		op->operands[op_operand(OP_attention_step, "slot_len")] = fuse_draft_len(f);
-	merge_attrs(op, look);
-	op->attrs.rows_each = op->kind == OP_attention_verify ? f->low->each : 0;
-	bind_tensor(f, op, "o", gate ? operand(gate, "y") : operand(look, "o"));
-	int64_t rows = f->low->rows, nh = look->attrs.n_heads;
-	bind_own(f, op, "part", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, look->attrs.head_dim});
-	bind_own(f, op, "part_ml", ROLE_ACTIVATION, false, DT_f32, 4, (int64_t[]){rows, nh, 0, 2});
-	bind_own(f, op, "arrived", ROLE_STATE, true, DT_i32, 2, (int64_t[]){rows, nh});
-	return true;
-}
-
-static bool is_gate_of_elements(const Fuser *f, const GraphOp *gate)
-{
-	const Tensor *tensors = f->c->graph.tensors;
-	return tensors[operand(gate, "gate")].shape[1] == tensors[operand(gate, "x")].shape[1];
-}
-
-/* A gate for each element, after other columns of its tensor. */
-static bool gate_rows(Fuser *f, int i)
-{
-	const GraphOp *gate = member(f, i);
-	const int g = operand(gate, "gate");
-	const Tensor *x = &f->c->graph.tensors[operand(gate, "x")];
-	if (!is_gate_of_elements(f, gate))
-		return false;
-	if (f->views[g].tensor < 0 || f->views[g].col + x->shape[1] != f->low->tensors.at[f->views[g].tensor].shape[1])
-		return fail_note(f, f->split ? f->split : "the gate is not the last columns of its tensor");
-	LOp *op = new_op(f, OP_gate_rows, gate);
-	bind_tensor(f, op, "step", input_named(f, "step"));
-	bind_tensor(f, op, "x", operand(gate, "x"));
-	bind_tensor(f, op, "gates", g);
-	bind_tensor(f, op, "y", operand(gate, "y"));
+	fuse_head(f, &(Head){norm, lin, cap, draw, operand(take, "x"), operand(take, "out_row")}, OP_sample_best);
 	return true;
 }
 
@@ -623,19 +476,22 @@ static const Fusion fusions[] = {
 		ANCHOR(OP_swiglu)}},
 	{"norm_residual", fuse_norm_residual, false, 3, {ANCHOR(OP_rmsnorm), FOUND(OP_add, 0, "y", "y"),
 		MAYBE(OP_scale_by, 1, "z", "x")}},
-	{"attention_step", attention_step, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
+	{"attention_step", fuse_attention_step, true, 8, {MAYBE(OP_head_norm, 2, "x", "y"),
+		MAYBE(OP_head_norm, 3, "x", "y"), ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"),
+		FOUND(OP_kv_write, 5, "kv", "kv"), FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x"),
+		MAYBE(OP_head_norm, 4, "v", "y")}},
+	{"rope_write", fuse_rope_write, true, 7, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
 		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
-		FOUND(OP_attention, 2, "y", "q"), MAYBE(OP_sigmoid_gate, 5, "o", "x")}},
-	{"rope_write", rope_write, true, 6, {MAYBE(OP_head_norm, 2, "x", "y"), MAYBE(OP_head_norm, 3, "x", "y"),
-		ANCHOR(OP_rope), FOUND(OP_rope, 4, "k", "y"), FOUND(OP_kv_write, 5, "kv", "kv"),
-		SEEN(OP_attention, 2, "y", "q", false)}},
-	{"gate_rows", gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
+		SEEN(OP_attention, 2, "y", "q", false), MAYBE(OP_head_norm, 4, "v", "y")}},
+	{"gate_rows", fuse_gate_rows, true, 1, {ANCHOR(OP_sigmoid_gate)}},
 	{"delta_layer", fuse_delta, true, 3, {ANCHOR(OP_causal_conv), FOUND(OP_delta_rule, 0, "y", "qkv"),
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"delta_layer", fuse_delta, true, 3, {ANCHOR(OP_conv_verify), FOUND(OP_delta_verify, 0, "y", "qkv"),
 		FOUND(OP_gated_norm, 1, "o", "x")}},
 	{"norm_logits", draw_from_head, false, 4, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 2, "y", "logits")}},
+	{"norm_logits", draw_from_head, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"),
+		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_sample, 4, "y", "logits"), FOUND(OP_soft_cap, 2, "y", "x")}},
 	FUSIONS_OF_RANKS {"linear_residual", linear_residual, false, 2, {ANCHOR(OP_linear), FOUND(OP_add, 0, "y", "y")}},
 	{"linear_rows", joined_products, false, 1, {ANCHOR(OP_linear)}},
 	{"linear_rows", lone_product, false, 1, {ANCHOR(OP_linear)}},
@@ -653,14 +509,16 @@ static const Fusion fusions[] = {
 		FOUND(OP_join, 7, "y", "y")}},
 	{"accept", fuse_accept_alone, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn")}},
+	{"accept", fuse_accept_alone, false, 5, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
+		FOUND(OP_draw, 4, "y", "logits"), FOUND(OP_accept, 2, "drawn", "drawn"), FOUND(OP_soft_cap, 1, "y", "x")}},
 	{"draw_draft", fuse_draft, false, 8, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn"),
 		FOUND(OP_embed, 3, "row_token", "row_token"), FOUND(OP_rmsnorm, 4, "x", "x"), FOUND(OP_rmsnorm, 0, "y", "x"),
 		FOUND(OP_join, 6, "y", "y")}},
 	{"draw_draft", fuse_last_draft, false, 4, {ANCHOR(OP_rmsnorm), FOUND(OP_linear, 0, "y", "x"),
 		FOUND(OP_draw, 1, "y", "logits"), FOUND(OP_keep_draft, 2, "drawn", "drawn")}},
-	{"keys_write", fuse_keys, true, 3, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
-		FOUND(OP_kv_write, 1, "y", "k")}},
+	{"keys_write", fuse_keys, true, 4, {MAYBE(OP_head_norm, 1, "x", "y"), ANCHOR(OP_rope),
+		FOUND(OP_kv_write, 1, "y", "k"), MAYBE(OP_head_norm, 2, "v", "y")}},
 	{"experts", fuse_experts_and_shared, false, 12, {ROUTED(OP_route, OP_experts),
 		FOUND(OP_linear, 6, "gate", "y"), FOUND(OP_linear, 6, "up", "y"), FOUND(OP_swiglu, 7, "x", "y"),
 		FOUND(OP_linear, 9, "x", "y"), FOUND(OP_linear, 9, "gate", "y"), FOUND(OP_sigmoid_gate, 10, "y", "y"),

@@ -93,8 +93,8 @@ bool multiplies_outs(const Fuser *f, const GraphOp *linear);
 const char *note_of_rows(const Fuser *f, Rows rows, Dtype weights);
 
 /* fuse_head.c: the op `drawing`, after logits of rows x [ROWS, K], of which out_row [OUTS] says which; both by graph
- * tensor. The linear has no bias. */
-typedef struct Head { const GraphOp *norm, *linear, *draw; int x, out_row; } Head;
+ * tensor. The linear has no bias. cap: soft_cap of its logits, NULL = none. */
+typedef struct Head { const GraphOp *norm, *linear, *cap, *draw; int x, out_row; } Head;
 LOp *fuse_head(Fuser *f, const Head *h, OpKind drawing);
 bool fuse_head_of_ranks(Fuser *f, int i); /* with the logits of several ranks, from position i on */
 
@@ -125,12 +125,18 @@ bool fuse_sum_peers(Fuser *f, int i);
 	{"norm_logits", fuse_head_of_ranks, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"), \
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_gather_ranks, 2, "y", "part"), FOUND(OP_sample, 3, "z", "logits")}}, \
 	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
+/* fuse_attention.c: the same of new keys and values, and of what attends to them. And: has a gate a column for each of
+ * what it is multiplied with? */
+bool fuse_attention_step(Fuser *f, int i), fuse_rope_write(Fuser *f, int i), fuse_gate_rows(Fuser *f, int i);
+bool is_gate_of_elements(const Fuser *f, const GraphOp *gate);
 
 /* The op `experts` alone: a few launches. */
 void lower_experts(Fuser *f, const GraphOp *op);
 
 /* lower_op.c: a graph op alone, as launches of which each has a template whatever is around it. */
 void lower_op(Fuser *f, const GraphOp *op, const char *note);
+/* Elements of a head that the target's kernels of attention take; the plain one takes longer ones. */
+int widest_head(const Fuser *f);
 
 /* fuse_draft.c: what is around a head that drafts, from position i on; and the tensor draft_len of a draft step,
  * the positions of the rows of its slots. */

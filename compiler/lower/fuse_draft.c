@@ -64,15 +64,15 @@ bool fuse_draft_first(Fuser *f, int i)
 }
 
 /* rmsnorm, linear, draw, where `readers` ops of the phase read the normed rows: logits, and an op `kind` that draws
- * from them. NULL: they do not fit. */
-static LOp *logits_and_draw(Fuser *f, int i, int readers, OpKind kind)
+ * from them. cap: soft_cap between the last two, NULL = none. NULL: they do not fit. */
+static LOp *logits_and_draw(Fuser *f, int i, int readers, const GraphOp *cap, OpKind kind)
 {
 	const GraphOp *norm = member(f, i), *lin = member(f, i + 1), *draw = member(f, i + 2);
 	const int rows = operand(norm, "y");
 	if (operand(lin, "x") != rows || f->uses[rows] != readers || operand(lin, "bias") >= 0 ||
-		!flows(f, lin, "y", draw, "logits"))
+		!flows(f, cap ? cap : lin, "y", draw, "logits") || (cap && !flows(f, lin, "y", cap, "x")))
 		return NULL;
-	return fuse_head(f, &(Head){norm, lin, draw, operand(norm, "x"), input_named(f, "out_row")}, kind);
+	return fuse_head(f, &(Head){norm, lin, cap, draw, operand(norm, "x"), input_named(f, "out_row")}, kind);
 }
 
 /* hold, embed_next_token, rmsnorm, rmsnorm, join from position i on, of the rows that `norm` makes. */
@@ -110,7 +110,7 @@ bool fuse_follow_prompt(Fuser *f, int i)
 bool fuse_accept(Fuser *f, int i)
 {
 	const GraphOp *norm = member(f, i), *accept = member(f, i + 3);
-	if (!is_following(f, norm, i + 4) || !logits_and_draw(f, i, 3, OP_draw_best))
+	if (!is_following(f, norm, i + 4) || !logits_and_draw(f, i, 3, NULL, OP_draw_best))
 		return false;
 	LOp *op = new_op(f, OP_accept, accept);
 	bind_same(f, op, accept);
@@ -118,11 +118,11 @@ bool fuse_accept(Fuser *f, int i)
 	return true;
 }
 
-/* rmsnorm, linear, draw, accept, where no head follows */
+/* rmsnorm, linear, draw, accept, where no head follows; soft_cap of the logits, if it is there */
 bool fuse_accept_alone(Fuser *f, int i)
 {
 	const GraphOp *accept = member(f, i + 3);
-	if (!logits_and_draw(f, i, 1, OP_draw_best))
+	if (!logits_and_draw(f, i, 1, member(f, i + 4), OP_draw_best))
 		return false;
 	bind_same(f, new_op(f, OP_accept, accept), accept);
 	return true;
@@ -135,7 +135,7 @@ static bool draw_draft(Fuser *f, int i, int readers)
 	if (!flows(f, draw, "drawn", keep, "drawn") || f->uses[operand(draw, "drawn_logprob")] ||
 		operand(draw, "row_pos") != operand(keep, "row_pos"))
 		return false;
-	LOp *op = logits_and_draw(f, i, readers, OP_draw_draft);
+	LOp *op = logits_and_draw(f, i, readers, NULL, OP_draw_draft);
 	if (!op)
 		return false;
 	bind_same(f, op, keep);
@@ -161,26 +161,28 @@ bool fuse_draft(Fuser *f, int i)
 	return true;
 }
 
-/* Keys and values of rows that no row attends with: [head_norm] rope, kv_write. k and v must be the columns of one
- * tensor. */
+/* Keys and values of rows that no row attends with: [head_norm] rope, kv_write, [head_norm of v]. k and v must be the
+ * columns of one tensor. */
 bool fuse_keys(Fuser *f, int i)
 {
 	const GraphOp *norm = member(f, i), *turn = member(f, i + 1), *write = member(f, i + 2);
+	const GraphOp *v_norm = member(f, i + 3);
 	const int keys = operand(norm ? norm : turn, "x");
-	const View *k = &f->views[keys], *v = &f->views[operand(write, "v")];
+	const View *k = &f->views[keys], *v = &f->views[v_norm ? operand(v_norm, "x") : operand(write, "v")];
 	const int64_t width = (int64_t)write->attrs.n_kv_heads * write->attrs.head_dim;
 	if ((norm && !flows(f, norm, "y", turn, "x")) || !flows(f, turn, "y", write, "k") ||
-		operand(turn, "row_pos") != operand(write, "row_pos"))
+		operand(turn, "row_pos") != operand(write, "row_pos") || (v_norm && !flows(f, v_norm, "y", write, "v")))
 		return false;
 	if (k->tensor < 0 || k->tensor != v->tensor || k->col != 0 || v->col != width ||
 		f->low->tensors.at[k->tensor].shape[1] != 2 * width)
 		return fail_note(f, f->split ? f->split : "k and v are not columns of one tensor");
 	LOp *op = new_op(f, OP_keys_write, turn);
-	if (norm)
-		merge_attrs(op, norm);
+	if (norm || v_norm)
+		merge_attrs(op, norm ? norm : v_norm);
 	merge_attrs(op, turn);
 	bind_same(f, op, write);
 	bind_tensor(f, op, "k_norm", norm ? operand(norm, "w") : -1);
+	bind_tensor(f, op, "v_norm", v_norm ? operand(v_norm, "w") : -1);
 	bind_tensor(f, op, "inv_freq", operand(turn, "inv_freq"));
 	bind_tensor(f, op, "keys", keys);
 	return true;

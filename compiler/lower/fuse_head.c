@@ -7,9 +7,9 @@
 #include "compiler/lower/fuse.h"
 
 /* How many parts of the vocabulary there are (PARTS) is decided by the kernel that makes the logits. */
-static int part_tensor(Fuser *f, const GraphOp *linear, const char *name, Dtype dtype, int n_dims)
+static int part_tensor(Fuser *f, int logits, const char *name, Dtype dtype, int n_dims)
 {
-	const char *of = f->c->graph.tensors[operand(linear, "y")].name;
+	const char *of = f->c->graph.tensors[logits].name;
 	*vec_push(&f->c->arena, &f->low->tensors) = (LTensor){.name = arena_printf(&f->c->arena, "%s.%s", of, name),
 		.dtype = dtype, .role = ROLE_ACTIVATION, .n_dims = n_dims, .shape = {f->low->outs, 0, n_dims > 2 ? 2 : 0},
 		.tensor = -1, .weight = -1};
@@ -48,13 +48,15 @@ static LOp *logits_of_written(Fuser *f, const Head *h)
 /* The logits, with the best of each part. */
 static LOp *logits_and_best(Fuser *f, const Head *h)
 {
-	const int best = part_tensor(f, h->linear, "best", DT_f32, 3),
-		best_id = part_tensor(f, h->linear, "best_id", DT_i32, 2);
+	const int logits = operand(h->cap ? h->cap : h->linear, "y");
+	const int best = part_tensor(f, logits, "best", DT_f32, 3), best_id = part_tensor(f, logits, "best_id", DT_i32, 2);
 	LOp *op = multiplies_outs(f, h->linear) ? logits_of_written(f, h) : normed_outs(f, h, OP_norm_logits);
 	merge_attrs(op, h->linear);
 	merge_attrs(op, h->draw);
+	if (h->cap)
+		merge_attrs(op, h->cap);
 	bind_weight(f, op, "w", h->linear);
-	bind_tensor(f, op, "logits", operand(h->linear, "y"));
+	bind_tensor(f, op, "logits", logits);
 	op->operands[op_operand(op->kind, "best")] = best;
 	op->operands[op_operand(op->kind, "best_id")] = best_id;
 	return op;
@@ -78,7 +80,7 @@ bool fuse_head_of_ranks(Fuser *f, int i)
 	if (!flows(f, take, "y", norm, "x") || !flows(f, norm, "y", linear, "x") || operand(linear, "bias") >= 0 ||
 		!flows(f, linear, "y", all, "part") || operand(take, "out_row") != operand(draw, "out_row"))
 		return false;
-	logits_and_best(f, &(Head){norm, linear, draw, operand(take, "x"), operand(take, "out_row")});
+	logits_and_best(f, &(Head){norm, linear, NULL, draw, operand(take, "x"), operand(take, "out_row")});
 	lower_collective(f, all);
 	lower_op(f, draw, NULL);
 	return true;

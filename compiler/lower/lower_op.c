@@ -16,8 +16,11 @@ static LOp *lower_as(Fuser *f, OpKind kind, const GraphOp *op)
 	return l;
 }
 
-/* Elements of a head for which there are kernels of segments. */
-enum { WIDEST_OF_PROMPTS = 256 };
+int widest_head(const Fuser *f)
+{
+	enum { ROOM_FOR_512 = 200000 /* bytes of a block: its q, and a stage of keys and values for each of some warps */ };
+	return f->target->smem_block_bytes >= ROOM_FOR_512 ? 512 : 256;
+}
 
 /* Products in bf16 have the templates of linear_rows; what the op makes in f32 are scores. */
 static OpKind kind_alone(const Fuser *f, const GraphOp *op)
@@ -32,8 +35,8 @@ static OpKind kind_alone(const Fuser *f, const GraphOp *op)
 	case OP_quantise_fp4:
 		return OP_quant_rows_fp4;
 	case OP_attention: /* segments are the rows of a prompt, which only a prefill step lists */
-		return f->low->kind == PREFILL && operand(op, "seg") >= 0 && operand(op, "sinks") < 0 &&
-			op->attrs.head_dim <= WIDEST_OF_PROMPTS ? OP_attention : OP_attention_rows;
+		return f->low->kind == PREFILL && operand(op, "seg") >= 0 &&
+			op->attrs.head_dim <= widest_head(f) ? OP_attention : OP_attention_rows;
 	default:
 		return op->kind;
 	}

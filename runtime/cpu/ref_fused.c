@@ -232,6 +232,8 @@ static void score(const RefCall *c, RefOperand x)
 {
 	RefOperand absent = {0}, logits = arg(c, "logits");
 	linear(c, x, "w", absent, logits);
+	if (c->attrs.cap > 0)
+		RUN(c, OP_soft_cap, logits, logits);
 	best_of_parts(c, &logits);
 }
 
@@ -261,13 +263,15 @@ static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turn
 {
 	int64_t hdim = c->attrs.head_dim, q_cols = c->attrs.n_heads * hdim,
 			kv_cols = c->attrs.n_kv_heads * hdim;
-	RefOperand qkv = arg(c, "qkv"), q_norm = arg(c, "q_norm"), k_norm = arg(c, "k_norm");
+	RefOperand qkv = arg(c, "qkv"), q_norm = arg(c, "q_norm"), k_norm = arg(c, "k_norm"), v_norm = arg(c, "v_norm");
 	RefOperand q = columns(c, qkv, 0, q_cols), k = columns(c, qkv, q_cols, kv_cols),
-			   v = columns(c, qkv, q_cols + kv_cols, kv_cols);
+			   v = columns(c, qkv, c->attrs.v_is_k ? q_cols : q_cols + kv_cols, kv_cols);
 	if (q_norm.data)
 		RUN(c, OP_head_norm, q, q_norm, q);
 	if (k_norm.data)
 		RUN(c, OP_head_norm, k, k_norm, k);
+	if (v_norm.data)
+		RUN(c, OP_head_norm, v, v_norm, v);
 	RefOperand turned = temporary(c, k.shape[0], kv_cols);
 	RUN(c, OP_rope, q, arg(c, "inv_freq"), row_pos, turned_q);
 	RUN(c, OP_rope, k, arg(c, "inv_freq"), row_pos, turned);
@@ -289,7 +293,7 @@ static void attend(const RefCall *c, RefOperand row_pos)
 	RefOperand o = arg(c, "o"), qkv = arg(c, "qkv"), q = temporary(c, o.shape[0], o.shape[1]), absent = {0};
 	turn_and_write(c, row_pos, q);
 	RUN(c, OP_attention, arg(c, "step"), q, arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"), arg(c, "row_slot"),
-		row_pos, absent, arg(c, "page_table"), absent, o);
+		row_pos, absent, arg(c, "page_table"), arg(c, "sinks"), o);
 	if (c->attrs.gated)
 		RUN(c, OP_sigmoid_gate, o, columns(c, qkv, qkv.shape[1] - o.shape[1], o.shape[1]), o);
 }
@@ -374,13 +378,16 @@ void ref_follow_rows(const RefCall *c)
 
 void ref_keys_write(const RefCall *c)
 {
-	RefOperand keys = arg(c, "keys"), k_norm = arg(c, "k_norm");
+	RefOperand keys = arg(c, "keys"), k_norm = arg(c, "k_norm"), v_norm = arg(c, "v_norm");
 	const int64_t cols = keys.shape[1] / 2;
-	RefOperand k = columns(c, keys, 0, cols), turned = temporary(c, keys.shape[0], cols);
+	RefOperand k = columns(c, keys, 0, cols), v = columns(c, keys, cols, cols);
+	RefOperand turned = temporary(c, keys.shape[0], cols);
 	if (k_norm.data)
 		RUN(c, OP_head_norm, k, k_norm, k);
+	if (v_norm.data)
+		RUN(c, OP_head_norm, v, v_norm, v);
 	RUN(c, OP_rope, k, arg(c, "inv_freq"), arg(c, "row_pos"), turned);
-	RUN(c, OP_kv_write, arg(c, "step"), turned, columns(c, keys, cols, cols), arg(c, "row_slot"), arg(c, "row_pos"),
+	RUN(c, OP_kv_write, arg(c, "step"), turned, v, arg(c, "row_slot"), arg(c, "row_pos"),
 		arg(c, "page_table"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"));
 }
 

@@ -1,5 +1,6 @@
 """Attention of every (head dim, KV dtype) pair on every target: a prompt, a decode step and a verify step each have a
-kernel, and it reads the cache that was asked for."""
+kernel, and it reads the cache that was asked for. Heads of 512 need a block with much shared memory: where it has less,
+the plain kernel takes them."""
 
 import pathlib
 import re
@@ -13,9 +14,10 @@ import mkckpt  # noqa: E402
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a", "sm_121a")
 STORED = {"bf16": "bf16", "fp8": "e4m3", "nvfp4": "e2m1"}
 OPS = ("attention", "attention_step", "attention_verify")
+MUCH_ROOM = ("sm_90a", "sm_100a")
 
 
-@pytest.fixture(scope="module", params=[32, 64, 80, 96, 128, 256])
+@pytest.fixture(scope="module", params=[32, 64, 80, 96, 128, 256, 512])
 def model(request, tmp_path_factory):
     """Its heads' size, and a folder: two layers, the second with attention, and a head that drafts."""
     folder = tmp_path_factory.mktemp("m")
@@ -44,6 +46,6 @@ def test_every_pair_has_kernels(atlasc, model, tmp_path, kv):
             folder, "--model", tmp_path / "it.toml", "--target", target, "--stop-after", "pick-kernels", "-d", "k"
         )
         assert run.returncode == 0, run.stderr
-        for op in OPS:
+        for op in OPS if head_dim < 512 or target in MUCH_ROOM else ("attention_rows",):
             launches = re.findall(rf"^.*\b{op}\b.*\bkv=kv\.1\[[0-9,]*{head_dim}\](\w+)", run.stdout, re.M)
             assert launches and set(launches) == {STORED[kv]}, (target, op)

@@ -1295,12 +1295,13 @@ def test_experts_of_codes(ref, has_shared):
     assert idle and all(np.all(y[t, j] == blank(1)) for t, j in idle)
 
 
-def test_norm_logits(ref):
+@pytest.mark.parametrize("cap", [0, 2.5])
+def test_norm_logits(ref, cap):
     g = rng()
     x, norm, w = normal(g, 4, 24), normal(g, 24), normal(g, 13, 24)
     got = ref(
         "norm_logits",
-        {"EPS": 1e-5, "NORM_ONE": 0, "N_VALID": 10},
+        {"EPS": 1e-5, "NORM_ONE": 0, "N_VALID": 10, "CAP": cap},
         step=STEP,
         x=x,
         out_row=np.array([3, -1, 1], np.int32),
@@ -1312,7 +1313,7 @@ def test_norm_logits(ref):
     )
     want = np_rmsnorm(x, norm, 1e-5) @ w.T
     want = np.stack([want[3], 0 * want[0], want[1]])
-    close(got["logits"], want, 5e-7)
+    close(got["logits"], cap * np.tanh(want / cap) if cap else want, 5e-7)
     for p in range(3):  # parts of four ids: the third has two that exist, the fourth none
         part = got["logits"][:, 4 * p : min(4 * p + 4, 10)]
         assert np.array_equal(got["best_id"][:, p], 4 * p + part.argmax(1))
@@ -1340,7 +1341,7 @@ def test_logits_of_rows_that_are_written_first(ref):
         close(got["best"][:, p, 1], np.exp(part - part.max(1, keepdims=True)).sum(1), 1e-6)
 
 
-def heads_of_step(norms):
+def heads_of_step(norms, v_norm=False, v_is_k=False):
     """Operands of rope_write, and what it makes of the rows in use: q, k, v [row, head, element], the cache."""
     g = rng()
     nh, nkv, page, hdim = 4, 2, 4, 16
@@ -1348,6 +1349,7 @@ def heads_of_step(norms):
     slot, pos = rows_of_slots(page)
     qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
     qn, kn = (normal(g, hdim), normal(g, hdim)) if norms else (None, None)
+    vn = normal(g, hdim) if v_norm else None
     attrs = {
         "HDIM": hdim,
         "NH": nh,
@@ -1357,12 +1359,14 @@ def heads_of_step(norms):
         "ROPE_FACTOR": 1.1,
         "EPS": 1e-6,
         "NORM_ONE": 0,
+        "V_IS_K": int(v_is_k),
     }
     operands = dict(
         step=STEP,
-        qkv=qkv,
+        qkv=qkv[:, : (nh + nkv) * hdim] if v_is_k else qkv,
         q_norm=qn,
         k_norm=kn,
+        v_norm=vn,
         inv_freq=freq,
         row_slot=slot,
         row_pos=pos,
@@ -1370,7 +1374,9 @@ def heads_of_step(norms):
         kv=paged.kv,
     )
     heads = qkv.reshape(5, -1, hdim).astype(np.float64)
-    q, k, v = heads[:, :nh], heads[:, nh : nh + nkv], heads[:, nh + nkv :]
+    q, k, v = heads[:, :nh], heads[:, nh : nh + nkv], heads[:, nh : nh + nkv] if v_is_k else heads[:, nh + nkv :]
+    if v_norm:
+        v = np_rmsnorm(v, vn, 1e-6)
     if norms:
         q, k = np_rmsnorm(q, qn, 1e-6), np_rmsnorm(k, kn, 1e-6)
     q, k = (np_rope(a.reshape(5, -1), pos, freq, hdim, 1.1) for a in (q, k))
@@ -1391,8 +1397,10 @@ def from_slots(operands, page):
 
 
 @pytest.mark.parametrize("norms", [False, True])
-def test_rope_write(ref, norms):
-    attrs, operands, _, q, kv = heads_of_step(norms)
+@pytest.mark.parametrize("of_values", [(False, False), (True, False), (False, True), (True, True)])
+def test_rope_write(ref, norms, of_values):
+    """of_values: they are normed, and what k_proj gives."""
+    attrs, operands, _, q, kv = heads_of_step(norms, *of_values)
     got = ref("rope_write", attrs, **operands, q=blank(*q.shape))
     close(got["q"][[0, 1, 3]], q[[0, 1, 3]], 1e-6)
     close(got["kv"], kv, 1e-6)
@@ -1501,6 +1509,29 @@ def test_attention_step(ref, norms, window):
         close(got["o"][t].reshape(nh, -1), want, 2e-6)
     assert not got["o"][2].any() and not got["o"][4].any()
     assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)
+
+
+@pytest.mark.parametrize("op", ["attention_step", "attention_verify"])
+@pytest.mark.parametrize("of_values", [(True, False), (True, True)])
+def test_a_step_with_sinks_and_normed_values(ref, op, of_values):
+    attrs, operands, paged, q, kv = heads_of_step(True, *of_values)
+    nh, sinks = attrs["NH"], bf16(normal(rng(3), attrs["NH"]) * 3)
+    operands = from_slots(operands, attrs["PAGE"])
+    if op == "attention_verify":  # of a slot the first of two rows: the second is idle
+        two = {"qkv": np.repeat(operands["qkv"], 2, 0), "row_slot": np.full(10, -1, np.int32)}
+        two["row_slot"][::2] = np.where(np.arange(5) < STEP[0], operands["row_slot"], -1)
+        operands |= two | {"step": np.array([10, 0, 0, 0], np.int32)}
+        attrs = attrs | {"EACH": 2}
+    rows = len(operands["row_slot"])
+    call = dict(part=blank(rows, nh, 3, 16), part_ml=blank(rows, nh, 3, 2), arrived=np.zeros((rows, nh), np.int32))
+    got = ref(op, attrs | {"SCALE": 0.3, "WINDOW": 0}, **operands, sinks=sinks, **call, o=blank(rows, q.shape[1]),
+              dtypes={"sinks": "bf16"})  # fmt: skip
+    close(got["kv"], kv, 1e-6)
+    paged.kv = kv
+    slot, pos = rows_of_slots(attrs["PAGE"])
+    for t in (0, 1, 3):
+        want = np_attention(q[t], paged, slot[t], pos[t], nh, attrs["NKV"], 0.3, 0, sinks)
+        close(got["o"][t * rows // 5].reshape(nh, -1), want, 2e-6)
 
 
 def test_gated_attention(ref):

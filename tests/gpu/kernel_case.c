@@ -26,7 +26,7 @@ static const Pool pools[] = {
 	{"HDIM", 7, {32, 64, 80, 96, 128, 256, 512}},
 	{"NKV", 5, {1, 2, 3, 8, 5}},
 	{"NH", 12, {1, 2, 3, 5, 7, 8, 9, 14, 16, 20, 32, 40}},
-	{"ROTARY", 6, {2, 32, 64, 80, 128, 256}},
+	{"ROTARY", 7, {2, 32, 64, 80, 128, 256, 512}},
 	{"STOPS", 3, {1, 2, 5}},
 	{"WORDS", 2, {263168 + (1 << 12), 263168 + (1 << 22)}},
 	{"RANKS", 3, {2, 4, 8}},
@@ -34,6 +34,7 @@ static const Pool pools[] = {
 	{"NORM_ONE", 2, {0, 1}},
 	{"WINDOW", 8, {0, 0, 0, 1, 7, 33, 128, 1000}},
 	{"GATED", 2, {0, 1}},
+	{"V_IS_K", 3, {0, 0, 1}},
 	{"ROTATE", 2, {0, 1}},
 	{"NK", 5, {1, 2, 3, 4, 16}},
 	{"NV", 8, {1, 2, 3, 4, 6, 8, 32, 48}},
@@ -221,6 +222,8 @@ static double draw_float(Case *c, const char *name)
 		return one_in(&c->random, 2) ? 1e-5f : 1e-6f;
 	if (strcmp(name, "GATE_SLOPE") == 0)
 		return one_in(&c->random, 2) ? 1.702f : 1;
+	if (strcmp(name, "CAP") == 0) /* logits made with their best may have none */
+		return case_field(c, "best") >= 0 && one_in(&c->random, 2) ? 0 : one_in(&c->random, 2) ? 30 : 1.5f;
 	if (strcmp(name, "GATE_LIMIT") == 0)
 		return one_in(&c->random, 2) ? 7 : 0.75;
 	if (strcmp(name, "SCALE") == 0)
@@ -230,7 +233,14 @@ static double draw_float(Case *c, const char *name)
 }
 
 /* Attributes that are 0 where a list of constants does not name them. */
-static bool is_off(const char *name) { return strcmp(name, "ROTATE") == 0 || strcmp(name, "WINDOW") == 0; }
+static bool is_off(const char *name)
+{
+	static const char *const names[] = {"ROTATE", "WINDOW", "V_IS_K"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
+}
 
 /* All constants once: free ones, then those that depend on them. */
 static void draw_constants(Case *c, const char *fixed)

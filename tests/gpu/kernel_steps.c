@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const KernelTemplate *kernel_of_steps(OpKind op)
+/* has_extras: the case has operands that attn_step leaves out. */
+static const KernelTemplate *kernel_of_steps(OpKind op, bool has_extras)
 {
-	static const struct { OpKind op; const char *name; } twins[] = {
-		{OP_attention_verify, "attn_step"}, {OP_delta_verify_step, "delta_step"}};
+	const struct { OpKind op; const char *name; } twins[] = {
+		{OP_attention_verify, has_extras ? "attn_step_extra" : "attn_step"}, {OP_delta_verify_step, "delta_step"}};
 	for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++)
 		for (int k = 0; k < n_kernel_table; k++)
 			if (twins[i].op == op && strcmp(kernel_table[k].name, twins[i].name) == 0)
@@ -22,7 +23,7 @@ static const KernelTemplate *kernel_of_steps(OpKind op)
 	return NULL;
 }
 
-bool has_steps(OpKind op) { return kernel_of_steps(op); }
+bool has_steps(OpKind op) { return kernel_of_steps(op, false); }
 
 typedef struct Steps {
 	const Case *c;   /* the verify step */
@@ -156,7 +157,8 @@ static bool compare_caches(const Steps *s, const uint8_t *left, Outcome *out)
 
 bool rows_are_steps(const Case *c, const Target *target, const uint8_t *got, StepRunner *run, void *ctx, Outcome *out)
 {
-	const KernelTemplate *t = kernel_of_steps(c->tmpl->op);
+	const KernelTemplate *t = kernel_of_steps(c->tmpl->op,
+		case_value(c, "SINKS", 0) || case_value(c, "V_NORM", 0));
 	Steps s = {.c = c, .each = case_each(c), .got = got};
 	if (!t || !case_as_step(&s.d, c, t, target))
 		return true;

@@ -20,12 +20,18 @@ template <int WINDOW_> __device__ __forceinline__ bool is_hidden(int p, int last
 	return p > last || (WINDOW_ > 0 && p <= last - WINDOW_);
 }
 
+// Of heads of that many elements, the columns of values that a warp has: all, or half of them where registers hold no
+// more.
+constexpr int value_columns(int hdim) { return hdim > 256 ? hdim / 2 : hdim; }
+
 // The state of a warp's 16 * M_ rows of q.
 template <int HDIM_, int M_> struct Attention {
-	static_assert(HDIM_ % 16 == 0 && HDIM_ * M_ <= 256, "a head is a whole number of mma steps and fits the registers");
+	static constexpr int values = value_columns(HDIM_);
+	static_assert(HDIM_ % 16 == 0 && values * M_ <= 256,
+		"a head is a whole number of mma steps and fits the registers");
 	static constexpr bool q_in_registers = HDIM_ * M_ <= 128; // else fragments of q are read again for every run
 	u32 q[q_in_registers ? HDIM_ / 16 : 1][M_][4];
-	float o[M_][HDIM_ / 8][4]; // unnormalised
+	float o[M_][values / 8][4]; // unnormalised
 	float m[M_][2], l[M_][2];  // running maximum; this lane's share of the running sum
 };
 
@@ -41,7 +47,7 @@ __device__ __forceinline__ void attention_start(Attention<HDIM_, M_> &s, u32 q_t
 #pragma unroll
 	for (int t = 0; t < M_; t++) {
 #pragma unroll
-		for (int d = 0; d < HDIM_ / 8; d++)
+		for (int d = 0; d < value_columns(HDIM_) / 8; d++)
 #pragma unroll
 			for (int i = 0; i < 4; i++)
 				s.o[t][d][i] = 0.0f;
@@ -80,7 +86,7 @@ __device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t
 			}
 		s.l[t][i] = fmaf(s.l[t][i], shrink, sum);
 #pragma unroll
-		for (int d = 0; d < HDIM_ / 8; d++) {
+		for (int d = 0; d < value_columns(HDIM_) / 8; d++) {
 			s.o[t][d][2 * i] *= shrink;
 			s.o[t][d][2 * i + 1] *= shrink;
 		}
@@ -88,12 +94,13 @@ __device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t
 }
 
 // KEYS_ keys, the first at position p0; row i of m16 tile t sees positions up to last[t][i], of these the last WINDOW_
-// (0: all). `masked` may be false when all rows see all keys. k, v: addresses of the first key's row in its tile.
-template <int KEYS_, int WINDOW_, int HDIM_, int M_>
+// (0: all). `masked` may be false when all rows see all keys. k, v: addresses of the first key's row in its tile, and
+// of the first of the warp's columns of values in a tile whose rows have V_WIDTH_ columns.
+template <int KEYS_, int WINDOW_, int V_WIDTH_, int HDIM_, int M_>
 __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_tile, int row0, u32 k, u32 v, int p0,
 	const int (&last)[M_][2], bool masked, float scale_log2)
 {
-	constexpr int stride = tile_stride(HDIM_);
+	constexpr int stride = tile_stride(HDIM_), v_stride = tile_stride(V_WIDTH_);
 	float p[M_][KEYS_ / 8][4] = {};
 #pragma unroll
 	for (int d = 0; d < HDIM_ / 16; d++) {
@@ -140,9 +147,9 @@ __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_ti
 			for (int i = 0; i < 4; i++)
 				a[t][i] = pack_bf16(p[t][2 * j + i / 2][i % 2 * 2], p[t][2 * j + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
-		for (int d = 0; d < HDIM_ / 16; d++) {
+		for (int d = 0; d < value_columns(HDIM_) / 16; d++) {
 			u32 b[4];
-			load_b_transposed(b, v, stride, j * 16, d * 16);
+			load_b_transposed(b, v, v_stride, j * 16, d * 16);
 #pragma unroll
 			for (int t = 0; t < M_; t++) {
 				mma(s.o[t][2 * d], a[t], b[0], b[1]);
@@ -162,4 +169,10 @@ template <int HDIM_, int M_> __device__ __forceinline__ void attention_finish(At
 			s.l[t][i] += __shfl_xor_sync(~0u, s.l[t][i], 1);
 			s.l[t][i] += __shfl_xor_sync(~0u, s.l[t][i], 2);
 		}
+}
+
+// thread level: a sum of weights, relative to the maximum m, with that of a head's sink: a score that has no value
+template <class T> __device__ __forceinline__ float add_sink(float l, float m, const T *sinks, int head)
+{
+	return l + exp2_fast(fmaf(to_f32(sinks[head]), 1.4426950408889634f, -m));
 }

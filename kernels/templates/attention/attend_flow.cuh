@@ -156,12 +156,22 @@ __device__ __forceinline__ View view_of(const Tile &t, int group)
 		position(first) + 1 };
 }
 
-__device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pair, const float (&sum)[2],
-	const float (&o)[HDIM / 8][4])
+// A pair's sum of weights, relative to its maximum, with its sink.
+__device__ __forceinline__ float all_weights(const Args &a, const Tile &t, int pair, float m, float l)
+{
+	if constexpr (SINKS)
+		return add_sink(l, m, a.sinks, t.head * per_kv + pair % per_kv);
+	return l;
+}
+
+// top: the largest of a row's scores. It and `sum` are of the tile's own, which others may follow already
+__device__ __forceinline__ void store_rows(const Args &a, const Tile &t, int pair, const float (&top)[2],
+	const float (&sum)[2], const float (&o)[HDIM / 8][4])
 {
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		const float l = row_sum(sum[i]), scale = l > 0.0f ? v_factor(a, t.head) / l : 0.0f;
+		const float l = all_weights(a, t, pair + 8 * i, top[i], row_sum(sum[i]));
+		const float scale = l > 0.0f ? v_factor(a, t.head) / l : 0.0f;
 		const int at = pair + 8 * i;
 		if (at >= t.pairs)
 			continue;
@@ -179,6 +189,7 @@ __device__ __forceinline__ void store_merged(const Args &a, const Shared &shared
 {
 	named_wait(1 + GROUPS, GROUPS * 128); // nobody needs the tiles any more
 	team_merge<TEAM, GROUPS>(state, shared.base, group, team_rank(), t.pairs - t.pair0,
+		[&](int row, float m, float l) { return all_weights(a, t, t.pair0 + row, m, l); },
 		[&](int row, int column, float4 v) {
 			const int at = t.pair0 + row;
 			bf16 *to = a.o + (i64(t.first + at / per_kv) * NH + t.head * per_kv + at % per_kv) * HDIM + column;
@@ -269,13 +280,13 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 		const int pair = view.pair;
 		if (!next_tile(a, walk, t))
 			break;
-		const float sum[2] = { state.l[0], state.l[1] };
+		const float top[2] = { state.m[0], state.m[1] }, sum[2] = { state.l[0], state.l[1] };
 		wide_forget(state);
 		view = view_of(t, group);
 		scale_log2 = float(SCALE) * log2_e * k_factor(a, t.head);
 		barrier_wait(shared.q_full(group, q_use), parity<q_stages>(q_use));
 		turn(0, Known<true> {}, [&] {
-			store_rows(a, over, pair, sum, state.o);
+			store_rows(a, over, pair, top, sum, state.o);
 			wide_clear(state);
 		});
 	}
@@ -287,7 +298,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	if (TEAM > 1 && over.is_shared)
 		store_merged(a, shared, over, group, state);
 	else
-		store_rows(a, over, view.pair, state.l, state.o);
+		store_rows(a, over, view.pair, state.m, state.l, state.o);
 	if (group == 0)
 		named_wait(1, 256); // of the last warpgroup's last turn
 }

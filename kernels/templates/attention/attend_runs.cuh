@@ -19,7 +19,8 @@ using Past = History<KVT, HDIM, NKV, PAGE>;
 constexpr bool is_codes = bits_of<KVT> < 16;
 constexpr int THREADS = 32 * WARPS, CHUNK = Past::keys, STRIDE = tile_stride(Past::width);
 constexpr int STAGE_BYTES = Past::stage_bytes, RING_BYTES = STAGES * STAGE_BYTES + Past::scratch_bytes; // of a warp
-constexpr int SUM_STRIDE = HDIM + 8; // floats from line to line: rows of a fragment fall into different banks
+constexpr int VALUES = Past::v_columns, PARTS_OF_V = HDIM / VALUES; // columns of values that a block takes; blocks
+constexpr int SUM_STRIDE = VALUES + 8; // floats from line to line: rows of a fragment fall into different banks
 constexpr int ALONE = 4 * WARPS;     // chunks that one block reads sooner than several could merge
 enum : int {
 	MOST = 32,                                              // runs of RUN or more positions
@@ -33,7 +34,7 @@ constexpr int TEAM = CLUSTER; // blocks that merge their runs together
 #define TOGETHER
 constexpr int TEAM = 1;
 #endif
-constexpr int SHARE = HDIM + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
+constexpr int SHARE = VALUES + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
 using H = Head<HDIM, ROTARY, ROTATE>;
 
 // The first chunk that a row at that position sees something of.
@@ -64,7 +65,7 @@ __device__ __forceinline__ int blocks_of(int n)
 }
 
 // The weights of norms, a lane's part of a head.
-struct Norms { H::Pairs q, k; };
+struct Norms { H::Pairs q, k, v; };
 
 __device__ __forceinline__ void load_norms(Norms &w, const Args &a)
 {
@@ -72,7 +73,33 @@ __device__ __forceinline__ void load_norms(Norms &w, const Args &a)
 		H::load(w.q, a.q_norm);
 	if constexpr (K_NORM)
 		H::load(w.k, a.k_norm);
+#if EXTRAS
+	if constexpr (V_NORM)
+		H::load(w.v, a.v_norm);
+#endif
 }
+
+// thread level: v of a head as the cache gets it
+__device__ __forceinline__ void norm_value(H::Pairs &x, const Norms &w)
+{
+#if EXTRAS
+	if constexpr (V_NORM)
+		H::norm(x, w.v, NORM_ONE != 0, float(EPS));
+#endif
+}
+
+// thread level: of a head, the sum of weights l, relative to their maximum m, with its sink
+__device__ __forceinline__ float all_weights(const Args &a, int head, float m, float l)
+{
+#if EXTRAS
+	if constexpr (SINKS)
+		return add_sink(l, m, a.sinks, head);
+#endif
+	return l;
+}
+
+// Heads of a row of qkv, and the first of values and of gates among them.
+constexpr int FIRST_V = V_IS_K ? NH : NH + NKV, FIRST_GATE = FIRST_V + NKV, ROW_HEADS = FIRST_GATE + GATED * NH;
 
 // warp level: a head of q becomes a row of its tile, in f16 (history.cuh) by a power of two, `up` what it takes back
 __device__ __forceinline__ void put_q(bf16 *row, float *up, const H::Pairs &x)
@@ -192,10 +219,11 @@ struct Sums {
 		}
 	}
 
-	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by
-	__device__ __forceinline__ uint2 result(float factor, const float (&gate)[4]) const
+	// `factor`: what all values were divided by; gate: what each element of the result is multiplied by; head: whose
+	// sink is one weight more
+	__device__ __forceinline__ uint2 result(const Args &a, int head, float factor, const float (&gate)[4]) const
 	{
-		const float scale = factor / l;
+		const float scale = factor / all_weights(a, head, m, l);
 		return make_uint2(pack_bf16(x[0] * scale * gate[0], x[1] * scale * gate[1]),
 			pack_bf16(x[2] * scale * gate[2], x[3] * scale * gate[3]));
 	}
@@ -248,14 +276,14 @@ template <int ITEMS> struct Totals {
 constexpr int bytes_of_totals(int lines)
 {
 	return SEVERAL == 0 ? 0
-		: lines * HDIM * 6 + (lines * SUM_STRIDE * 4 <= STAGE_BYTES ? 0 : WARPS * lines * SUM_STRIDE * 4);
+		: lines * VALUES * 6 + (lines * SUM_STRIDE * 4 <= STAGE_BYTES ? 0 : WARPS * lines * SUM_STRIDE * 4);
 }
 
 // warp level: nothing seen, q as it is
 template <class State> __device__ __forceinline__ void restart(State &s)
 {
 #pragma unroll
-	for (int d = 0; d < Past::width / 8; d++)
+	for (int d = 0; d < State::values / 8; d++)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			s.o[0][d][i] = 0.0f;

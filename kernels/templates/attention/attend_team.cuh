@@ -61,10 +61,11 @@ constexpr int team_share_bytes(int rows, int hdim) { return rows * (team_row_byt
 // memory, which nothing else needs any more, and sums a part of the rows over all of them, in the order of ranks.
 //   group   of the warpgroups that compute, with 64 rows each: all but the block's first
 //   rows    how many of the tile's rows exist
+//   all(row, m, l)  makes of a row's sum of weights l, relative to its maximum m, the sum of all
 //   put(row, column, v)  takes four columns of a row
-template <int TEAM_, int GROUPS_, int KEYS_, int HDIM_, class Put>
+template <int TEAM_, int GROUPS_, int KEYS_, int HDIM_, class All, class Put>
 __device__ __forceinline__ void team_merge(WideAttention<KEYS_, HDIM_> &a, u32 base, int group, int rank,
-	int rows, Put put)
+	int rows, All all, Put put)
 {
 	constexpr int stride = team_row_bytes(HDIM_), part = GROUPS_ * 64 / TEAM_, pieces = HDIM_ / 4;
 	static_assert(GROUPS_ * 64 % TEAM_ == 0, "each block sums as many rows");
@@ -105,6 +106,7 @@ __device__ __forceinline__ void team_merge(WideAttention<KEYS_, HDIM_> &a, u32 b
 			out.z = fmaf(o[r].z, weight, out.z);
 			out.w = fmaf(o[r].w, weight, out.w);
 		}
+		l = all(row, top, l);
 		const float scale = l > 0.0f ? 1.0f / l : 0.0f;
 		put(row, column, make_float4(out.x * scale, out.y * scale, out.z * scale, out.w * scale));
 	}

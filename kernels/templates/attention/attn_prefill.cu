@@ -1,5 +1,6 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
-//           WINDOW the last WINDOW of these, for the rows of the step's segments; other rows stay as they are
+//           WINDOW the last WINDOW of these, for the rows of the step's segments; other rows stay as they are. SINKS:
+//           e^sinks[h] is one term more of the softmax's sum
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history and KEYS
 // measured  H100 SXM (mma.sync reaches 640 TFLOP/s there), causal work alone counted: 8192 rows, head dim 128 307
@@ -8,7 +9,8 @@
 // bytes     READS has every tile read half of a full context, FLOPS every row see all of it
 // why       a tile is PAIRS (row, head) pairs of one kv head: keys and values are read once for the whole group, and a
 //           segment of a few rows still fills the tensor cores. Any group size serves. Late tiles see more keys, so
-//           those of all kv heads start first
+//           those of all kv heads start first. Of heads of 512 a block makes half of the columns, as many as registers
+//           hold, and its neighbour, which has the same keys, the others
 #include "shared/contract.cuh"
 #include "attention/attend.cuh"
 #include "attention/paged.cuh"
@@ -21,15 +23,16 @@ FORMULA(pairs_a_tile(), PAIRS)
 #define KV_CODES 2
 #define MAPS 0
 #include "attention/prompt_contract.cuh"
-REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256)
+REQUIRE(HDIM == 32 || HDIM == 64 || HDIM == 80 || HDIM == 96 || HDIM == 128 || HDIM == 256 || HDIM == 512)
 REQUIRE(PAIRS == 64 || (ROWS * (NH / NKV) >= 128 && HDIM <= 128))
 REQUIRE(row_tiles() + SEGS <= 65535)
 ORDER(attend_up, KEYS)
-GRID(NKV, row_tiles() + SEGS, 1)
+FORMULA(parts_of_v(), HDIM > 256 ? 2 : 1)
+GRID(NKV * parts_of_v(), row_tiles() + SEGS, 1)
 BLOCK(128)
 SMEM(KVT_BITS == 16 ? (PAIRS + 4 * KEYS) * (HDIM * 2 + 16)
 	: (PAIRS + 2 * KEYS) * (HDIM * 2 + 16) + 2 * KEYS * raw_key_bytes())
-PIECES(row_tiles() * NKV)
+PIECES(row_tiles() * NKV * parts_of_v())
 RATE(HDIM == 64 ? (PAIRS == 128 ? 32 : 28) + (KEYS == 64 ? 6 : 0) : PAIRS == 128 ? (KEYS == 64 ? 48 : 43) : 37)
 
 static_assert(NH % NKV == 0, "each kv head serves the same number of query heads");
@@ -61,7 +64,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	}
 	if (!pairs)
 		return;
-	const int slot = a.row_slot[first], kv_head = blockIdx.x, pair0 = tile * PAIRS;
+	constexpr int values = value_columns(HDIM), parts_of_values = HDIM / values;
+	const int part = parts_of_values == 1 ? 0 : int(blockIdx.x) % parts_of_values;
+	const int slot = a.row_slot[first], kv_head = blockIdx.x / parts_of_values, pair0 = tile * PAIRS;
 	if (slot < 0)
 		return;
 	const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
@@ -120,7 +125,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 		if (step == begin)
 			attention_start(state, q_tile, warp_row);
 		const u32 k = ring + (is_codes ? 0 : step % 2) * stage_bytes;
-		attention_step<KEYS, WINDOW>(state, q_tile, warp_row, k, k + KEYS * stride, step * KEYS, last,
+		attention_step<KEYS, WINDOW, HDIM>(state, q_tile, warp_row, k, k + KEYS * stride + part * values * 2,
+			step * KEYS, last,
 			step * KEYS + KEYS - 1 > all_see || (WINDOW > 0 && step * KEYS < all_from), scale_log2);
 	}
 	attention_finish(state);
@@ -132,10 +138,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 			const int at = pair + 16 * t + 8 * i;
 			if (at >= pairs)
 				continue;
+			if constexpr (SINKS)
+				state.l[t][i] = add_sink(state.l[t][i], state.m[t][i], a.sinks, kv_head * GROUP + at % GROUP);
 			const float scale = state.l[t][i] > 0.0f ? v_factor / state.l[t][i] : 0.0f;
-			bf16 *o = a.o + (i64(first + at / GROUP) * NH + kv_head * GROUP + at % GROUP) * HDIM + quad * 2;
+			bf16 *o = a.o + (i64(first + at / GROUP) * NH + kv_head * GROUP + at % GROUP) * HDIM + part * values
+				+ quad * 2;
 #pragma unroll
-			for (int d = 0; d < HDIM / 8; d++)
+			for (int d = 0; d < values / 8; d++)
 				*reinterpret_cast<u32 *>(o + d * 8) =
 					pack_bf16(state.o[t][d][2 * i] * scale, state.o[t][d][2 * i + 1] * scale);
 		}

@@ -1,9 +1,11 @@
 // what      attention of a verify step, all of it. A slot has EACH rows from a multiple of EACH on, or the first of
 //           them, where the step ends; they stand at positions P, P + 1, ..., P the length of the slot (0 if that has
 //           ended). For row t in use, at position p:
-//             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads; k, v -> kv at p
+//             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = norm?(v heads, where V_IS_K the k
+//             heads); k, v -> kv at p
 //             o[t,h,:] = softmax over positions up to p, with WINDOW the last WINDOW of them, of (SCALE q[h].k) times
-//             v, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]
+//             v, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]. SINKS: e^sinks[h]
+//             is one term more of the softmax's sum
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own, as in attn_step. Idle rows: o = 0, no state changes
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;
@@ -25,7 +27,8 @@
 //           one position, as in attn_step. Where EACH times a group's heads are more than a tile, another block reads
 //           the keys again, from the L2 cache, since it runs beside the first. Runs are merged in ascending order: few
 //           through shared memory by the first block of a cluster, more through global memory by the last one to
-//           deliver its own, with its cluster's help, as the sums of 16 lines are much to read for one
+//           deliver its own, with its cluster's help, as the sums of 16 lines are much to read for one. Of heads of 512
+//           a block has half of each value, as in attn_step
 #include "shared/contract.cuh"
 #include "shared/activation.cuh"
 #include "shared/arrive.cuh"
@@ -34,6 +37,7 @@
 
 KERNEL(attn_verify, attention_verify)
 #define VERIFY 1
+#define EXTRAS 1
 #include "attention/step_contract.cuh"
 
 #include "attention/attend_runs.cuh"
@@ -45,11 +49,11 @@ constexpr int TURNS = (EACH * ROTARY + 3) / 4 * 4; // floats: sine and cosine of
 constexpr int SHARES = CLUSTER > 1 && (HDIM < 128 || CLUSTER <= 2) ? CLUSTER : 0; // runs merged through shared memory
 static_assert(16 * STRIDE + EACH * Past::fresh_bytes + (TABLE + TURNS + SHARES * LINES * SHARE) * 4
 	+ WARPS * RING_BYTES + bytes_of_totals(LINES) <= dynamic_smem(), "SMEM is what attn_verify lays out");
-constexpr int ROW_HEADS = NH + 2 * NKV + GATED * NH; // of a row of qkv
+
 // What a block is about: rows j .. end - 1 of a slot whose first is `begin`, at position `start`; of them a tile of
-// pairs of heads of one kv head.
+// pairs of heads of one kv head, and a part of the values.
 struct Class {
-	int begin, j, end, start, kv_head, tile;
+	int begin, j, end, start, kv_head, tile, part;
 
 	struct Line { int row, head; bool exists; }; // row of the step, query head
 	__device__ __forceinline__ Line line(int i) const // its two lines of a place stand together
@@ -145,7 +149,7 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const Class 
 		const Class::Line line = c.line(task);
 		if (task < LINES ? line.exists : task < tasks)
 			H::load(w.x[r], a.qkv + HDIM * (task < LINES ? i64(line.row) * ROW_HEADS + line.head
-				: i64(c.begin + row) * ROW_HEADS + NH + (task - LINES) % 2 * NKV + c.kv_head));
+				: i64(c.begin + row) * ROW_HEADS + NH + (task - LINES) % 2 * (FIRST_V - NH) + c.kv_head));
 	}
 #pragma unroll
 	for (int r = 0; r < Prepared::rounds; r++) {
@@ -166,33 +170,39 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const Class 
 			if constexpr (K_NORM)
 				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
 			turn(w.x[r], turns, row);
+		} else {
+			norm_value(w.x[r], w.norms);
 		}
 		keep(a, c, to, row, (task - LINES) % 2, w.x[r]);
 	}
 }
 
-// block level: f(i, line, d) for each line of the tile that is there and each fourth element of its head
+// block level: f(i, line, d) for each line of the tile that is there and each fourth element of the block's values
 template <class F> __device__ __forceinline__ void each(const Class &c, F f)
 {
-	for (int i = threadIdx.x; i < LINES * (HDIM / 4); i += THREADS)
-		if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
-			f(i / (HDIM / 4), line, i % (HDIM / 4) * 4);
+	for (int i = threadIdx.x; i < LINES * (VALUES / 4); i += THREADS)
+		if (const Class::Line line = c.line(i / (VALUES / 4)); line.exists)
+			f(i / (VALUES / 4), line, i % (VALUES / 4) * 4);
 }
 
-// thread level: elements d.. of a line; its part i
-__device__ __forceinline__ void write(const Args &a, const Class::Line &line, int d, float factor, const Sums &s)
+// thread level: elements d.. of what the block has of a line; its run i
+__device__ __forceinline__ void write(const Args &a, const Class &c, const Class::Line &line, int d, float factor,
+	const Sums &s)
 {
+	const int at = c.part * VALUES + d;
 	float gate[4] = { 1.0f, 1.0f, 1.0f, 1.0f };
 	if constexpr (GATED != 0)
-		load_gates(gate, a.qkv + (i64(line.row) * ROW_HEADS + NH + 2 * NKV + line.head) * HDIM + d);
-	*reinterpret_cast<uint2 *>(a.o + (i64(line.row) * NH + line.head) * HDIM + d) = s.result(factor, gate);
+		load_gates(gate, a.qkv + (i64(line.row) * ROW_HEADS + FIRST_GATE + line.head) * HDIM + at);
+	*reinterpret_cast<uint2 *>(a.o + (i64(line.row) * NH + line.head) * HDIM + at) =
+		s.result(a, line.head, factor, gate);
 }
 
-__device__ __forceinline__ void write_part(const Args &a, const Class::Line &line, int d, int i, const Sums &s)
+__device__ __forceinline__ void write_part(const Args &a, const Class &c, const Class::Line &line, int d, int i,
+	const Sums &s)
 {
 	const i64 at = (i64(line.row) * NH + line.head) * PARTS + i;
-	*reinterpret_cast<float4 *>(a.part + at * HDIM + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
-	if (d == 0)
+	*reinterpret_cast<float4 *>(a.part + at * HDIM + c.part * VALUES + d) = make_float4(s.x[0], s.x[1], s.x[2], s.x[3]);
+	if (d == 0) // blocks of other values write the same
 		*reinterpret_cast<float2 *>(a.part_ml + at * 2) = make_float2(s.m, s.l);
 }
 
@@ -200,7 +210,7 @@ __device__ __forceinline__ void write_part(const Args &a, const Class::Line &lin
 // once, so that twice as much is under way
 __device__ __forceinline__ void merge(const Args &a, const Class &c, float factor, int n, int rank, int helpers)
 {
-	constexpr int BATCH = PARTS < 16 ? PARTS : 16, ITEMS = LINES * (HDIM / 4), AT_ONCE = 2;
+	constexpr int BATCH = PARTS < 16 ? PARTS : 16, ITEMS = LINES * (VALUES / 4), AT_ONCE = 2;
 	const int step = helpers * THREADS;
 #pragma unroll 1
 	for (int item = rank * THREADS + threadIdx.x; item < ITEMS; item += AT_ONCE * step) {
@@ -211,9 +221,10 @@ __device__ __forceinline__ void merge(const Args &a, const Class &c, float facto
 #pragma unroll
 			for (int k = 0; k < AT_ONCE; k++) {
 				const int i = item + k * step;
-				const Class::Line line = c.line(i / (HDIM / 4));
+				const Class::Line line = c.line(i / (VALUES / 4));
 				const i64 at = (i64(line.row) * NH + line.head) * PARTS + first;
-				const float *part = a.part + at * HDIM + i % (HDIM / 4) * 4, *ml = a.part_ml + at * 2;
+				const float *part = a.part + at * HDIM + c.part * VALUES + i % (VALUES / 4) * 4;
+				const float *ml = a.part_ml + at * 2;
 				if (i < ITEMS && line.exists)
 					p[k].load(n - first,
 						[&](int r) { return __ldcg(reinterpret_cast<const float4 *>(part + r * HDIM)); },
@@ -226,8 +237,8 @@ __device__ __forceinline__ void merge(const Args &a, const Class &c, float facto
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++)
 			if (const int i = item + k * step; i < ITEMS)
-				if (const Class::Line line = c.line(i / (HDIM / 4)); line.exists)
-					write(a, line, i % (HDIM / 4) * 4, factor, s[k]);
+				if (const Class::Line line = c.line(i / (VALUES / 4)); line.exists)
+					write(a, c, line, i % (VALUES / 4) * 4, factor, s[k]);
 	}
 }
 
@@ -243,7 +254,7 @@ __device__ __forceinline__ void hand_in(const Past::State &state, const Handed<L
 		float *row = to.line(warp, place * 2 + i);
 		Past::take(state, i, [&](int d, auto x) { *reinterpret_cast<decltype(x) *>(row + d) = x; });
 		if (quad == 0)
-			*reinterpret_cast<float2 *>(row + HDIM) = make_float2(state.m[0][i], state.l[0][i]);
+			*reinterpret_cast<float2 *>(row + VALUES) = make_float2(state.m[0][i], state.l[0][i]);
 	}
 }
 
@@ -253,7 +264,7 @@ __device__ __forceinline__ void insert_new(const Class &c, int chunk, u32 stage,
 #pragma unroll 1
 	for (int row = 0; row < c.end; row++)
 		if ((c.start + row) / CHUNK == chunk)
-			Past::insert(stage, (c.start + row) % CHUNK, fresh + row * Past::fresh_bytes);
+			Past::insert(stage, (c.start + row) % CHUNK, fresh + row * Past::fresh_bytes, c.part);
 }
 
 // block level: rows that are idle
@@ -277,12 +288,14 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	i32 *const pages = reinterpret_cast<i32 *>(fresh.fresh + EACH * Past::fresh_bytes);
 	float *const turns = reinterpret_cast<float *>(pages + TABLE), *const shares = turns + TURNS;
 	float *const rings = shares + SHARES * LINES * SHARE;
-	const Totals<LINES * (HDIM / 4)> totals = { reinterpret_cast<float4 *>(rings + WARPS * RING_BYTES / 4) };
+	const Totals<LINES * (VALUES / 4)> totals = { reinterpret_cast<float4 *>(rings + WARPS * RING_BYTES / 4) };
 	const int t = blockIdx.y, block = blockIdx.z, warp = threadIdx.x / 32, in_use = a.step[0];
-	Class c = { t / EACH * EACH, t % EACH, 0, 0, int(blockIdx.x) / TILES, int(blockIdx.x) % TILES };
+	const int tile = int(blockIdx.x) / PARTS_OF_V;
+	Class c = { t / EACH * EACH, t % EACH, 0, 0, tile / TILES, tile % TILES,
+		PARTS_OF_V == 1 ? 0 : int(blockIdx.x) % PARTS_OF_V };
 	const int row_slot = a.row_slot[t], slot = t < in_use ? row_slot : -1;
 	if (slot < 0) {
-		if (block == 0 && c.tile == 0)
+		if (block == 0 && c.tile == 0 && c.part == 0)
 			write_idle(a, t, c.kv_head);
 		return;
 	}
@@ -322,7 +335,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	int filled = begin + first_run * runs.chunks + warp, to = 0; // the warp's next chunk and its stage
 	auto fill = [&] {
 		if (filled < end)
-			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, fresh.table, c.kv_head, filled * CHUNK, c.start);
+			Past::fill(ring + to * STAGE_BYTES, a.kv, a.kv_block, fresh.table, c.kv_head, c.part, filled * CHUNK,
+				c.start);
 		copy_commit();
 		filled += WARPS;
 		to = to + 1 == STAGES ? 0 : to + 1;
@@ -331,7 +345,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	for (int i = 0; i < STAGES; i++)
 		fill();
 	make_turns(turns, a, c.start);
-	fresh.is_kept = block == blocks_of(runs.n) - 1 && c.tile == 0;
+	fresh.is_kept = block == blocks_of(runs.n) - 1 && c.tile == 0 && c.part == 0;
 	if constexpr (is_codes) {
 		fresh.scale[0] = a.kv_scale[c.kv_head];
 		fresh.scale[1] = a.kv_scale[NKV + c.kv_head];
@@ -357,8 +371,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		__syncwarp(); // the chunk has arrived for all lanes
 		if (chunk >= c.start / CHUNK)
 			insert_new(c, chunk, stage, fresh.fresh);
-		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, chunk * CHUNK, seen,
-			chunk * CHUNK + CHUNK > c.start + c.j + 1 || (WINDOW > 0 && chunk == begin), scale_log2);
+		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c.part, chunk * CHUNK,
+			seen, chunk * CHUNK + CHUNK > c.start + c.j + 1 || (WINDOW > 0 && chunk == begin), scale_log2);
 		__syncwarp(); // and all are done with it
 		if constexpr (SEVERAL != 0)
 			if (--left == 0 && begin + (run + 1) * runs.chunks < end) {
@@ -370,15 +384,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 				each(c, [&](int i, const Class::Line &line, int d) {
 					Parts<WARPS> parts;
 					parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(sums.line(k, i) + d); },
-						[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + HDIM); });
+						[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + VALUES); });
 					Sums s;
 					s.add(parts, WARPS);
 					if (blocks_of(runs.n) > 1) {
-						write_part(a, line, d, run, s);
+						write_part(a, c, line, d, run, s);
 						return;
 					}
-					totals.add_to(s, i * (HDIM / 4) + d / 4, run == 0);
-					totals.keep(s, i * (HDIM / 4) + d / 4);
+					totals.add_to(s, i * (VALUES / 4) + d / 4, run == 0);
+					totals.keep(s, i * (VALUES / 4) + d / 4);
 				});
 				__syncthreads(); // the warps' sums have been read
 				restart(state);
@@ -401,21 +415,21 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	each(c, [&](int i, const Class::Line &line, int d) {
 		Parts<WARPS> parts; // each row sees something of the first warp's first chunk of a run
 		parts.load(WARPS, [&](int k) { return *reinterpret_cast<const float4 *>(sums.line(k, i) + d); },
-			[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + HDIM); });
+			[&](int k) { return *reinterpret_cast<const float2 *>(sums.line(k, i) + VALUES); });
 		Sums s;
 		s.add(parts, WARPS);
 		if (in_team) {
 			const u32 share = at_rank(shares + (run * LINES + i) * SHARE, 0);
 			store_at_rank(share + d * 4, make_float4(s.x[0], s.x[1], s.x[2], s.x[3]));
 			if (d == 0)
-				store_at_rank(share + HDIM * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
+				store_at_rank(share + VALUES * 4, make_float4(s.m, s.l, 0.0f, 0.0f));
 		} else if (blocks_of(runs.n) > 1) {
-			write_part(a, line, d, run, s);
+			write_part(a, c, line, d, run, s);
 		} else {
 			if constexpr (SEVERAL != 0)
 				if (runs.n > 1)
-					totals.add_to(s, i * (HDIM / 4) + d / 4, false);
-			write(a, line, d, v_factor, s);
+					totals.add_to(s, i * (VALUES / 4) + d / 4, false);
+			write(a, c, line, d, v_factor, s);
 		}
 	});
 	if (blocks_of(runs.n) == 1)
@@ -429,15 +443,15 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 			const float *row = shares + i * SHARE;
 			Parts<TEAM> parts;
 			parts.load(runs.n, [&](int k) { return *reinterpret_cast<const float4 *>(row + k * LINES * SHARE + d); },
-				[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SHARE + HDIM); });
+				[&](int k) { return *reinterpret_cast<const float2 *>(row + k * LINES * SHARE + VALUES); });
 			Sums s;
 			s.join(parts, runs.n);
-			write(a, line, d, v_factor, s);
+			write(a, c, line, d, v_factor, s);
 		});
 		return;
 	}
-	// the counter is of the tile's first line; blocks of a cluster that have a run arrive as one, and learn whether
-	// they are the last
+	// the counter is of the tile's first line, of other values the next head's; blocks of a cluster that have a run
+	// arrive as one, and learn whether they are the last
 	const Class::Line first = c.line(0);
 	const int rank = block % TEAM, helpers = min(TEAM, blocks_of(runs.n) - (block - rank));
 	__threadfence();
@@ -445,7 +459,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 	if constexpr (TEAM > 1)
 		team_meet();
 	if (rank == 0 && threadIdx.x == 0) {
-		const bool is_last = last_to_arrive(a.arrived + i64(first.row) * NH + first.head,
+		const bool is_last = last_to_arrive(a.arrived + i64(first.row) * NH + first.head + c.part,
 			ceil_div(blocks_of(runs.n), TEAM));
 		is_ours[0] = is_last ? 1.0f : 0.0f;
 		if constexpr (TEAM > 1)

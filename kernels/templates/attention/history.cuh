@@ -48,7 +48,8 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// What the kinds share: T, a head of HDIM_ elements, chunks of KEYS_ positions, each row of a chunk `stride` bytes.
+// What the kinds share: T, a head of HDIM_ elements, chunks of KEYS_ positions, each row of a chunk `stride` bytes. Of
+// values a block takes v_columns, all or part 0 or 1 of them.
 template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	static_assert(HDIM_ % NVFP4_GROUP == 0, "whole runs");
 	static constexpr bool has_blocks = bits_of<T> == 4, is_half = !has_blocks; // q and probabilities are f16
@@ -58,7 +59,9 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	static constexpr int runs = HDIM_ / NVFP4_GROUP, blocks_at = 2 * keys * stride;
 	static constexpr int stage_bytes = blocks_at + (has_blocks ? 2 * keys * runs : 0);
 	static constexpr int scratch_bytes = has_blocks ? 4 * keys * runs : 0; // a warp's: of one chunk, scales as bf16
-	static constexpr int fresh_bytes = 10 * HDIM_ + 32; // the new k and v: as f32, as codes, their blocks
+	static constexpr int block_bytes = (runs + 15) / 16 * 16; // of a head
+	static constexpr int fresh_bytes = 10 * HDIM_ + 2 * block_bytes; // the new k and v: as f32, as codes, their blocks
+	static constexpr int v_columns = value_columns(HDIM_), v_pieces = v_columns == HDIM_ ? pieces : pieces / 2;
 	using State = Attention<width, 1>;
 
 	// where element d of a head stands in q's tile
@@ -76,7 +79,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 
 	// Positions p0 to p0 + keys - 1, p0 a multiple of that; from `end` on zeros, but for blocks of the last 16.
 	static __device__ __forceinline__ void fill(u32 stage, const T *kv, const e4m3 *kv_block, const i32 *table,
-		int head, int p0, int end)
+		int head, int, int p0, int end)
 	{
 		constexpr int part = row_bytes % 16 ? 8 : 16, per_row = row_bytes / part;
 		constexpr bool one_page = PAGE_ % keys == 0;
@@ -129,7 +132,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	static __device__ __forceinline__ void keep(char *fresh, int which, float scale, T *kv, e4m3 *kv_block, i64 to)
 	{
 		T *codes = reinterpret_cast<T *>(fresh + 8 * HDIM_ + which * row_bytes);
-		e4m3 *blocks = reinterpret_cast<e4m3 *>(fresh + 10 * HDIM_ + which * 16);
+		e4m3 *blocks = reinterpret_cast<e4m3 *>(fresh + 10 * HDIM_ + which * block_bytes);
 		const int lane = threadIdx.x % 32;
 		__syncwarp();
 		keep_head<T, HDIM_>(room(fresh, which), scale, codes, blocks);
@@ -145,7 +148,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	}
 
 	// The new position becomes its row of a chunk; blocks of the positions behind it become 0.
-	static __device__ __forceinline__ void insert(u32 stage, int row, const char *fresh)
+	static __device__ __forceinline__ void insert(u32 stage, int row, const char *fresh, int)
 	{
 		const int lane = threadIdx.x % 32;
 		const u32 codes = shared_address(fresh) + 8 * HDIM_, blocks = shared_address(fresh) + 10 * HDIM_;
@@ -157,7 +160,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 			for (int i = lane; i < 2 * (keys - row) * runs; i += 32) {
 				const int which = i / ((keys - row) * runs), at = i % ((keys - row) * runs);
 				store_byte(stage + blocks_at + (which * keys + row) * runs + at,
-					at < runs ? load_byte(blocks + which * 16 + at) : 0);
+					at < runs ? load_byte(blocks + which * block_bytes + at) : 0);
 			}
 		__syncwarp();
 	}
@@ -165,7 +168,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	// The chunk's keys and values under the rows of q; `masked`: positions behind `last` are not seen, nor those before
 	// the WINDOW_ (0: all) that end there. up: of a lane's two rows, what their q was divided by
 	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch,
-		const float (&up)[2], int p0, int last, bool masked, float scale_log2)
+		const float (&up)[2], int part, int p0, int last, bool masked, float scale_log2)
 	{
 		float p[keys / 8][4] = {};
 		if constexpr (has_blocks)
@@ -195,7 +198,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 				const float first = p[2 * j + i / 2][i % 2 * 2], second = p[2 * j + i / 2][i % 2 * 2 + 1];
 				a[i] = is_half ? pack_f16(first, second) : pack_bf16(first, second);
 			}
-			values(s, a, stage, scratch + 2 * keys * runs, j * 16);
+			values(s, a, stage, scratch + 2 * keys * runs, part, j * 16);
 		}
 	}
 
@@ -204,7 +207,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	{
 		const int quad = threadIdx.x % 4;
 #pragma unroll
-		for (int n = 0; n < pieces; n++)
+		for (int n = 0; n < v_pieces; n++)
 			if constexpr (has_blocks) {
 				const int d = n * piece + quad * 8;
 #pragma unroll
@@ -335,23 +338,24 @@ private:
 	}
 
 	// the values of 16 positions from row0 of the chunk on
-	static __device__ __forceinline__ void values(State &s, const u32 (&a)[4], u32 stage, u32 scales, int row0)
+	static __device__ __forceinline__ void values(State &s, const u32 (&a)[4], u32 stage, u32 scales, int part,
+		int row0)
 	{
-		const u32 v = stage + keys * stride;
+		const u32 v = stage + keys * stride + part * (v_pieces * 16);
 		const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 #pragma unroll
-		for (int n = 0; n < pieces; n += 2) {
+		for (int n = 0; n < v_pieces; n += 2) {
 			u32 b[4];
-			if (n + 1 < pieces)
+			if (n + 1 < v_pieces)
 				load_b_transposed(b, v, stride, row0, n * 8);
 			else // twice: behind the last row's lies a chunk that is on its way
 				load_matrices_transposed(b, v + (row0 + int(threadIdx.x % 16)) * stride + n * 16);
 #pragma unroll
 			for (int i = 0; i < 2; i++) {
-				if (n + i >= pieces)
+				if (n + i >= v_pieces)
 					continue;
 				if constexpr (has_blocks) {
-					const int run = min((n + i) * 2 + g / 4, runs - 1);
+					const int run = min((part * v_pieces + n + i) * 2 + g / 4, runs - 1);
 					u32 scale[2];
 #pragma unroll
 					for (int half = 0; half < 2; half++)
@@ -382,7 +386,9 @@ private:
 // bf16: as it lies there.
 template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE_> {
 	static constexpr bool is_half = false;
-	static constexpr int keys = 16, width = HDIM_, stride = tile_stride(HDIM_), stage_bytes = 2 * keys * stride;
+	static constexpr int keys = 16, width = HDIM_, stride = tile_stride(HDIM_);
+	static constexpr int v_columns = value_columns(HDIM_), v_stride = tile_stride(v_columns);
+	static constexpr int stage_bytes = keys * (stride + v_stride);
 	static constexpr int fresh_bytes = 4 * HDIM_, scratch_bytes = 0;
 	using State = Attention<HDIM_, 1>;
 
@@ -394,9 +400,9 @@ template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE
 	}
 
 	static __device__ __forceinline__ void fill(u32 stage, const bf16 *kv, const e4m3 *, const i32 *table, int head,
-		int p0, int end)
+		int part, int p0, int end)
 	{
-		fill_sixteen<HDIM_, NKV_, PAGE_>(stage, kv, table, head, p0, end);
+		fill_sixteen<HDIM_, v_columns, NKV_, PAGE_>(stage, kv, table, head, part, p0, end);
 	}
 
 	static __device__ __forceinline__ bf16 *room(char *fresh, int which)
@@ -412,26 +418,32 @@ template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE
 				reinterpret_cast<uint2 *>(kv + to * HDIM_)[i] = reinterpret_cast<const uint2 *>(room(fresh, which))[i];
 	}
 
-	static __device__ __forceinline__ void insert(u32 stage, int row, const char *fresh)
+	static __device__ __forceinline__ void insert(u32 stage, int row, const char *fresh, int part)
 	{
-		constexpr int pieces = HDIM_ / 8;
-		for (int i = threadIdx.x % 32; i < 2 * pieces; i += 32)
-			store_shared(stage + (i / pieces * keys + row) * stride + i % pieces * 16,
+		constexpr int pieces = HDIM_ / 8, v_pieces = v_columns / 8;
+		constexpr bool is_split = v_pieces < pieces;
+		for (int i = threadIdx.x % 32; i < 2 * pieces; i += 32) {
+			if (is_split && i >= pieces && i % pieces / v_pieces != part)
+				continue;
+			store_shared(is_split && i >= pieces ? stage + keys * stride + row * v_stride + i % v_pieces * 16
+				: stage + (i / pieces * keys + row) * stride + i % pieces * 16,
 				reinterpret_cast<const uint4 *>(fresh)[i]);
+		}
 		__syncwarp();
 	}
 
 	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32,
-		const float (&)[2], int p0, int last, bool masked, float scale_log2)
+		const float (&)[2], int, int p0, int last, bool masked, float scale_log2)
 	{
 		const int rows[1][2] = { { last, last } };
-		attention_step<keys, WINDOW_>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked, scale_log2);
+		attention_step<keys, WINDOW_, v_columns>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked,
+			scale_log2);
 	}
 
 	template <class Put> static __device__ __forceinline__ void take(const State &s, int i, Put put)
 	{
 #pragma unroll
-		for (int d = 0; d < HDIM_ / 8; d++)
+		for (int d = 0; d < v_columns / 8; d++)
 			put(d * 8 + threadIdx.x % 4 * 2, make_float2(s.o[0][d][2 * i], s.o[0][d][2 * i + 1]));
 	}
 };

@@ -1,4 +1,5 @@
-// what      kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k heads of keys[t])), v heads, for rows in use
+// what      kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k heads of keys[t])), norm?(v heads),
+//           for rows in use
 // numerics  those of rope_write, whose keys and values these are, bit for bit. Batch-invariant
 // measured  H100 SXM, in a chain of its own kind, three rows of two heads: 1.8 us, what any launch takes
 // why       a drafting head follows the model's rows with its keys and values alone: nobody asks what attends to them
@@ -22,13 +23,15 @@ ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
 FLAG(K_NORM)
+FLAG(V_NORM)
 FLAG(KV_SCALE)
 FLAG(KV_BLOCK)
 DTYPES(KT, bf16, f16, f32)
+DTYPES(VT, f32, bf16, f16)
 DTYPES(KVT, bf16, e4m3, e2m1)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS == 16 && !ROTATE || HDIM % 16 == 0)
-REQUIRE(HDIM % 2 == 0 && HDIM <= 256)
+REQUIRE(HDIM % 2 == 0 && HDIM <= 512)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
@@ -50,9 +53,17 @@ struct Args {
 	INOUT(KVT, kv, "PAGES, 2, NKV, PAGE, HDIM");
 	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
 	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
+	IN_IF(V_NORM, VT, v_norm, "HDIM");
 };
 
 using H = Head<HDIM, ROTARY, ROTATE>;
+
+template <class T> __device__ __forceinline__ void norm(H::Pairs &x, const T *weights)
+{
+	H::Pairs w;
+	H::load(w, weights);
+	H::norm(x, w, NORM_ONE != 0, float(EPS));
+}
 
 extern "C" __global__ void __launch_bounds__(128) keys_write(const Args a)
 {
@@ -68,16 +79,15 @@ extern "C" __global__ void __launch_bounds__(128) keys_write(const Args a)
 	H::Pairs x;
 	H::load(x, a.keys + (i64(t) * 2 * NKV + h) * HDIM);
 	if (!is_value) {
-		if constexpr (K_NORM) {
-			H::Pairs w;
-			H::load(w, a.k_norm);
-			H::norm(x, w, NORM_ONE != 0, float(EPS));
-		}
+		if constexpr (K_NORM)
+			norm(x, a.k_norm);
 		float frequency[H::pairs];
 		H::Pairs turn;
 		H::load_frequencies(frequency, a.inv_freq);
 		H::angles(turn, frequency, pos, float(ROPE_FACTOR));
 		H::rope(x, turn);
+	} else if constexpr (V_NORM) {
+		norm(x, a.v_norm);
 	}
 	if constexpr (bits_of<KVT> == 16) {
 		H::store_to(a.kv + line * HDIM, x);

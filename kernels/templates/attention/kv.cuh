@@ -78,7 +78,7 @@ template <class T> __device__ __forceinline__ void decode_run(u32 from, u32 bloc
 template <class T, int HDIM_>
 __device__ __forceinline__ void keep_head(const float *x, float scale, T *to, e4m3 *blocks)
 {
-	static_assert(HDIM_ % NVFP4_GROUP == 0 && HDIM_ <= 256, "whole runs, and no more than two a lane's turn");
+	static_assert(HDIM_ % NVFP4_GROUP == 0, "whole runs");
 	const int lane = threadIdx.x % 32;
 	if constexpr (bits_of<T> == 8) {
 #pragma unroll
@@ -89,18 +89,22 @@ __device__ __forceinline__ void keep_head(const float *x, float scale, T *to, e4
 		}
 	} else {
 		static_assert(bits_of<T> == 4, "codes");
-		const bool mine = lane < HDIM_ / 8; // half a run a lane
-		float v[8] = {};
-		if (mine)
 #pragma unroll
-			for (int i = 0; i < 8; i++)
-				v[i] = x[lane * 8 + i];
-		u32 codes;
-		const u32 block = e2m1_group(v, scale, codes);
-		if (mine) {
-			*reinterpret_cast<u32 *>(to + lane * 4) = codes;
-			if (lane % 2 == 0)
-				blocks[lane / 2].bits = static_cast<unsigned char>(block);
+		for (int turn = 0; turn < HDIM_; turn += 256) {
+			const int at = turn / 8 + lane; // half a run a lane
+			const bool mine = at < HDIM_ / 8;
+			float v[8] = {};
+			if (mine)
+#pragma unroll
+				for (int i = 0; i < 8; i++)
+					v[i] = x[at * 8 + i];
+			u32 codes;
+			const u32 block = e2m1_group(v, scale, codes);
+			if (mine) {
+				*reinterpret_cast<u32 *>(to + at * 4) = codes;
+				if (lane % 2 == 0)
+					blocks[at / 2].bits = static_cast<unsigned char>(block);
+			}
 		}
 	}
 }

@@ -76,9 +76,10 @@ struct PagedTiles<bf16, THREADS_, KEYS_, HDIM_, NKV_, PAGE_> {
 	static __device__ __forceinline__ void decode(u32, u32, int) {} // as they come
 };
 
-// warp level: the same for the 16 positions from p0 on, a multiple of 16.
-template <int HDIM_, int NKV_, int PAGE_>
-__device__ __forceinline__ void fill_sixteen(u32 tile, const bf16 *kv, const i32 *table, int head, int p0, int end)
+// warp level: the same for the 16 positions from p0 on, a multiple of 16. Of values, part `part` of V_ columns.
+template <int HDIM_, int V_, int NKV_, int PAGE_>
+__device__ __forceinline__ void fill_sixteen(u32 tile, const bf16 *kv, const i32 *table, int head, int part, int p0,
+	int end)
 {
 	constexpr int per_row = HDIM_ / 8, stride = tile_stride(HDIM_);
 	constexpr bool one_page = PAGE_ % 16 == 0;
@@ -95,6 +96,9 @@ __device__ __forceinline__ void fill_sixteen(u32 tile, const bf16 *kv, const i32
 			k = kv;
 		const u32 to = tile + row * stride + piece * 16;
 		copy_async(to, k, inside);
-		copy_async(to + 16 * stride, inside ? k + i64(NKV_) * PAGE_ * HDIM_ : kv, inside);
+		if (V_ == HDIM_ || piece / (V_ / 8) == part)
+			copy_async(V_ == HDIM_ ? to + 16 * stride
+				: tile + 16 * stride + row * tile_stride(V_) + piece % (V_ / 8) * 16,
+				inside ? k + i64(NKV_) * PAGE_ * HDIM_ : kv, inside);
 	}
 }

@@ -34,6 +34,8 @@ FORMULA(raw_key_bytes(), HDIM * KVT_BITS / 8 + KV_BLOCK * HDIM / 4)
 #else
 FORMULA(key_bytes(), HDIM * 2)
 #endif
+FLAG(SINKS)
+DTYPES(SINKT, bf16, f16, f32)
 REQUIRE(NH % NKV == 0)
 FORMULA(row_tiles(), ceil_div(ROWS * (NH / NKV), pairs_a_tile()))
 FORMULA(seen(), WINDOW > 0 ? min(WINDOW, MAX_PAGES * PAGE) : MAX_PAGES * PAGE)
@@ -64,4 +66,5 @@ struct Args {
 	IN(i32, seg, "SEGS, 4");
 	IN(i32, page_table, "SLOTS, MAX_PAGES");
 	OUT(bf16, o, "ROWS, NH * HDIM");
+	IN_IF(SINKS, SINKT, sinks, "NH");
 };

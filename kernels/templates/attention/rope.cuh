@@ -154,7 +154,7 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 	// multiplied before: each kernel and the reference make the same bits of the same head.
 	static __device__ __forceinline__ void rotate(Pairs &x)
 	{
-		static_assert(HDIM_ % 16 == 0 && HDIM_ <= 256, "blocks are whole runs of lanes");
+		static_assert(HDIM_ % 16 == 0 && HDIM_ < 1024, "blocks are whole runs of lanes, of a known root");
 		constexpr bool is_aligned = ROTARY_ == HDIM_ && HDIM_ % 64 == 0; // a lane has its elements already
 		float y[runs];
 		if constexpr (is_aligned) {
@@ -184,8 +184,8 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 #pragma unroll
 		for (int r = 0; r < runs; r++) {
 			const int block = HDIM_ ^ 32 * r; // its highest bit; the factor is 1 over the root of that
-			y[r] *= block >= 256 ? 0.0625f : block >= 128 ? 0.0883883461f : block >= 64 ? 0.125f
-				: block >= 32 ? 0.176776692f : 0.25f;
+			y[r] *= block >= 512 ? 0.0441941731f : block >= 256 ? 0.0625f : block >= 128 ? 0.0883883461f
+				: block >= 64 ? 0.125f : block >= 32 ? 0.176776692f : 0.25f;
 		}
 		if constexpr (is_aligned) {
 #pragma unroll

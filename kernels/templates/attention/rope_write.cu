@@ -1,4 +1,5 @@
-// what      q[t,h,:] = rope(norm?(qkv[t,h,:])); kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k)), v
+// what      q[t,h,:] = rope(norm?(qkv[t,h,:])); kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k)), norm?(v); where
+//           V_IS_K, v is k as it stands in qkv
 //           rope turns the pair (x[i], x[i + ROTARY/2]) by row_pos[t] * inv_freq[i]; cos and sin times ROPE_FACTOR.
 //           Where ROTATE, it multiplies the head by the Hadamard matrix then (ops.h)
 // numerics  f32 from the bf16 input to the one rounding at the end, of q to bf16, of k and v to what the cache keeps.
@@ -23,6 +24,7 @@ DIM(PAGES, 1024)
 ATTR_INT(HDIM, 64)
 ATTR_INT(NH, 32)
 ATTR_INT(NKV, 8)
+ATTR_INT(V_IS_K, 0)
 ATTR_INT(GATED, 0)
 ATTR_INT(PAGE, 16)
 ATTR_INT(ROTARY, 64)
@@ -32,14 +34,17 @@ ATTR_FLOAT(EPS, 1e-5f)
 ATTR_INT(NORM_ONE, 0)
 FLAG(Q_NORM)
 FLAG(K_NORM)
+FLAG(V_NORM)
 DTYPES(QT, bf16, f16, f32)
 FLAG(KV_SCALE)
 FLAG(KV_BLOCK)
 DTYPES(KT, bf16, f16, f32)
+DTYPES(VT, f32, bf16, f16)
 DTYPES(KVT, bf16, e4m3, e2m1)
 REQUIRE(KV_SCALE == (KVT_BITS <= 8) && KV_BLOCK == (KVT_BITS == 4))
 REQUIRE(KVT_BITS == 16 && !ROTATE || HDIM % 16 == 0)
-REQUIRE(HDIM % 2 == 0 && HDIM <= 256)
+REQUIRE(HDIM % 2 == 0 && HDIM <= 512)
+REQUIRE(!V_IS_K || !GATED)
 REQUIRE(ROTARY % 2 == 0 && ROTARY <= HDIM)
 REQUIRE(ROWS <= 65535)
 REQUIRE(MAX_PAGES * PAGE <= 6000000)
@@ -47,12 +52,12 @@ ORDER(rope)
 GRID(ceil_div(NH + 2 * NKV, 4), ROWS, 1)
 BLOCK(128)
 SMEM(0)
-READS(ROWS * ((NH + 2 * NKV) * HDIM * 2 + 12) + ROTARY * 2)
+READS(ROWS * ((NH + (2 - V_IS_K) * NKV) * HDIM * 2 + 12) + ROTARY * 2)
 WRITES(ROWS * (NH * HDIM * 2 + 2 * NKV * (HDIM * KVT_BITS / 8 + (KV_BLOCK ? HDIM / 16 : 0))))
 FLOPS(ROWS * (NH + NKV) * (ROTARY * 3 + ROTATE * HDIM * 6))
 struct Args {
 	IN(i32, step, "4");
-	IN(bf16, qkv, "ROWS, (NH + 2 * NKV + GATED * NH) * HDIM");
+	IN(bf16, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM");
 	IN_IF(Q_NORM, QT, q_norm, "HDIM");
 	IN_IF(K_NORM, KT, k_norm, "HDIM");
 	IN(f32, inv_freq, "ROTARY / 2");
@@ -63,6 +68,7 @@ struct Args {
 	IN_IF(KV_SCALE, f32, kv_scale, "2, NKV");
 	INOUT_IF(KV_BLOCK, e4m3, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16");
 	OUT(bf16, q, "ROWS, NH * HDIM");
+	IN_IF(V_NORM, VT, v_norm, "HDIM");
 };
 
 using H = Head<HDIM, ROTARY, ROTATE>;
@@ -89,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 				store(a.q + (i64(t) * NH + h) * HDIM + d, 0.0f);
 		return;
 	}
-	const bf16 *src = a.qkv + (i64(t) * (NH + 2 * NKV + GATED * NH) + h) * HDIM;
+	const int column = V_IS_K && h >= NH + NKV ? h - NKV : h;
+	const bf16 *src = a.qkv + (i64(t) * (NH + (2 - V_IS_K) * NKV + GATED * NH) + column) * HDIM;
 	i64 line = 0; // of the cache
 	int scale = 0; // place of its scale
 	if (h >= NH) {
@@ -106,6 +113,9 @@ extern "C" __global__ void __launch_bounds__(128) rope_write(const Args a)
 	if constexpr (K_NORM)
 		if (h >= NH && h < NH + NKV)
 			norm(x, a.k_norm);
+	if constexpr (V_NORM)
+		if (h >= NH + NKV)
+			norm(x, a.v_norm);
 	if (h < NH + NKV) {
 		float frequency[H::pairs];
 		H::Pairs turn;

@@ -1,5 +1,5 @@
-// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32, for many outs; idle outs (-1): 0; outs
-//           beyond step[1] stay as they are
+// what      logits[o,v] = cap?(sum_k rmsnorm(x[out_row[o],:])[k] w[v,k]), in f32, for many outs; idle outs (-1): 0;
+//           outs beyond step[1] stay as they are
 // numerics  bf16(x * norm) times bf16(w), accumulated in f32 in ascending k; not rounded. Same bits every run; an
 //           out's bits do not depend on the others
 // measured  H100 SXM, 16 outs: 85 % of the read bound at 128256 x 2048; no spills
@@ -59,6 +59,18 @@ extern "C" __global__ void __launch_bounds__(T::threads) gemm_logits(const Args 
 				}
 			}
 	}
+	if constexpr (float(CAP) > 0.0f)
+#pragma unroll
+		for (int m = 0; m < T::m_tiles; m++)
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+#pragma unroll
+				for (int j = 0; j < T::n_tiles; j++)
+#pragma unroll
+					for (int e = 2 * i; e < 2 * i + 2; e++)
+						acc[m][j][e] = soft_cap(acc[m][j][e] * scale[m][i], float(CAP));
+				scale[m][i] = 1.0f;
+			}
 	gemm_each<BM, BN>(acc, scale, [&](int r, int c, float lo, float hi, float s) {
 		const int o = o0 + r, v = v0 + c;
 		if (o >= OUTS || v >= V)

@@ -1,4 +1,4 @@
-// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0
+// what      logits[o,v] = cap?(sum_k rmsnorm(x[out_row[o],:])[k] w[v,k]), in f32; idle outs (-1): 0
 // numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run, whatever the rows beside
 // measured  H100 SXM, one out, 16-bit weights: the read bound itself at 128256 x 2048 (3.1 TB/s); no spills
 // why       a step that wants no logits (a chunk in the middle of a prompt) leaves before the first weight is read
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gemv_logits(const Args 
 	constexpr int IDS = WARPS * PER_WARP, PARTS = (V + IDS - 1) / IDS;
 	__shared__ float part[OUTS][IDS];
 	const int o = lane / PER_WARP, v = n0 + lane % PER_WARP;
-	const float logit = gemv_mine(acc) * gemv_inverse_rms(ss, o, K, float(EPS));
+	const float logit = soft_cap(gemv_mine(acc) * gemv_inverse_rms(ss, o, K, float(EPS)), float(CAP));
 	if (o < OUTS && v < V)
 		a.logits[i64(o) * V + v] = logit;
 	if (o < OUTS)

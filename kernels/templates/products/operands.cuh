@@ -27,7 +27,7 @@ PARAM(SCALES, 0, 1, 2)
 PARAM(MAPS, 0, 1, 2)
 #if LOGITS
 FORMULA(n_rows(), OUTS) FORMULA(n_columns(), V)
-ATTR_INT(N_VALID, 128256)
+ATTR_INT(N_VALID, 128256) ATTR_FLOAT(CAP, 0.0f)
 #else
 FORMULA(n_rows(), ROWS) FORMULA(n_columns(), N)
 DTYPES(BT, bf16, f16, f32)

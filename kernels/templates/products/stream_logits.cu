@@ -1,5 +1,5 @@
-// what      logits[o,v] = sum_k rmsnorm(x[out_row[o],:])[k] w[v,k], in f32; idle outs (-1): 0. And the best of each
-//           part of the vocabulary: a block's ids. w may be codes with scales
+// what      logits[o,v] = cap?(sum_k rmsnorm(x[out_row[o],:])[k] w[v,k]), in f32; idle outs (-1): 0. And the best of
+//           each part of the vocabulary: a block's ids. w may be codes with scales
 // numerics  bf16(x * norm) times w, accumulated in f32; not rounded. Same bits every run, whatever the rows beside
 // measured  H100 SXM: the read rate itself at one out of 128256 x 2048, 98 % for 8 outs of 128256 x 4096, 95 % for 16,
 //           91 % for 32; no spills
@@ -41,6 +41,7 @@ stream_logits(const Args a)
 		float logit = sums.at(o, row) * sums.inverse_rms(o, float(EPS));
 		if constexpr (W_ROW_SCALE)
 			logit *= row_scale;
+		logit = soft_cap(logit, float(CAP));
 		if (v0 + row < V)
 			a.logits[i64(o) * V + v0 + row] = logit;
 		part[o][(v0 + row) % ids] = logit;

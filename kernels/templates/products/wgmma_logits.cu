@@ -1,4 +1,4 @@
-// what      logits[o,v] = sum_k x[o,k] w[v,k], in f32, for many outs; outs beyond step[1] stay as they are
+// what      logits[o,v] = cap?(sum_k x[o,k] w[v,k]), in f32, for many outs; outs beyond step[1] stay as they are
 // numerics  bf16 products accumulated in f32 in ascending k; not rounded. Same bits every run; an out's bits do not
 //           depend on the others
 // measured  H200 SXM, K=4096, V=128256: 64 outs 291 us, 128 outs 302 us, 80 % of the read bandwidth; 256 outs 449 us,
@@ -7,6 +7,7 @@
 // bytes     READS is what memory delivers: tiles that run together share their operands in the L2 cache
 // why       as wgmma_linear; the four lanes that have a row of a tile find its best among themselves
 #include "shared/contract.cuh"
+#include "shared/best.cuh"
 #include "products/wgmma.cuh"
 
 KERNEL(wgmma_logits, linear_logits)
@@ -17,6 +18,7 @@ DIM(OUTS, 128)
 DIM(K, 4096)
 DIM(V, 128256)
 ATTR_INT(N_VALID, 128256)
+ATTR_FLOAT(CAP, 0.0f)
 DTYPES(WT, bf16)
 TUNE(BN, 256, 128)
 TUNE(CLUSTER, 2, 1)
@@ -90,7 +92,13 @@ wgmma_logits(const __grid_constant__ Args a)
 	constexpr int parts = ceil_div(V, BN);
 	const int outs = a.step[1];
 	const Products<1> operands = { &a.x_map, { &a.w_map }, nullptr };
-	wgmma_products<BN, K, V, CLUSTER>(ring, outs, operands, [&](const auto &acc, int o0, int v0) {
+	wgmma_products<BN, K, V, CLUSTER>(ring, outs, operands, [&](auto &acc, int o0, int v0) {
+		if constexpr (float(CAP) > 0.0f)
+#pragma unroll
+			for (int j = 0; j < BN / 8; j++)
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					acc[j][i] = soft_cap(acc[j][i], float(CAP));
 		const int q = threadIdx.x % 4, out = o0 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
 		for (int i = 0; i < 2; i++) {

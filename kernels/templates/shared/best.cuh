@@ -6,6 +6,12 @@
 #pragma once
 #include "shared/reduce.cuh"
 
+// thread level: a logit within -cap and cap; cap 0: as it is
+__device__ __forceinline__ float soft_cap(float logit, float cap)
+{
+	return cap > 0.0f ? cap * tanhf(logit / cap) : logit;
+}
+
 // warp level: one out and one part: f(i) is the logit of id first + i, i < IDS_.
 template <int IDS_, class F>
 __device__ __forceinline__ void best_of_part(int first, int n_valid, F f, float *best, i32 *best_id)
