@@ -43,7 +43,7 @@ rooms='29260 compiler
 6200 runtime/text
 11520 runtime/cli
 1460 runtime/cli/page
-7180 runtime/grammar
+7700 runtime/grammar
 11520 runtime/serve'
 
 if [ "${1-}" = --report ]; then

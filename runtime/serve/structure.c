@@ -110,6 +110,8 @@ static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source
 	s->coming = &self;
 	pthread_mutex_unlock(&s->lock);
 	g = grammar_compile(source, why);
+	if (g)
+		grammar_prepare(g, s->vocab);
 	pthread_mutex_lock(&s->lock);
 	Coming **at = &s->coming;
 	while (*at != &self)

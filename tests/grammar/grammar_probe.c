@@ -21,7 +21,7 @@
 static uint64_t nanoseconds(void)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -105,6 +105,8 @@ int main(int argc, char **argv)
 			grammar_text_close(t);
 			grammar_free(g);
 			g = compile((char)kind, payload, n, &e);
+			if (g)
+				grammar_prepare(g, v);
 			t = g ? grammar_text_open(g, v, &end, 1) : NULL;
 			const int k = g ? 0 : snprintf(reply, sizeof reply, "%s\n%s", e.pointer, e.text);
 			put_int((uint32_t)k);

@@ -146,6 +146,36 @@ def test_masks_do_not_depend_on_those_before(vocabulary, expression):
             assert probe.tokens(tokens[:n]) == n and np.array_equal(probe.mask()[0], mask), tokens[:n]
 
 
+# Bytes that only lead on, between others that do not; the length of what they repeat.
+LEADING = [
+    ("[a-z0-9]+(-[a-z0-9]+)*", {}, "abc-d3", None),
+    ("[A-Za-zÀ-ÿ ,.'-]{2,200}", {}, "é, e.", 200),
+    ("[A-Za-zÀ-ÿ ,.'-]+", {"minLength": 2, "maxLength": 77}, "e é", 77),
+    ("[A-Z]{3}[a-z_]{40}x?", {}, "ABC", 43),
+    ("([a-z]{1,20}[.]){1,4}[A-Za-z]{2,35}", {}, "a.ab", None),
+    ("[ -~]{0,90}", {}, "#!", 90),
+    ("-{0,150}[0-9 ]{0,150}", {}, "", None),
+]
+
+
+@pytest.mark.parametrize("pattern,more,begin,most", LEADING)
+def test_masks_near_the_end_of_a_count(vocabulary, pattern, more, begin, most):
+    """Sets of tokens that are taken as a whole are cut where few characters are left."""
+    schema = {"type": "string", "pattern": f"^{pattern}$"} | more
+    probe = vocabulary.probe
+    for left in (0, 1, 2, 3, 5, 8, 15, 16, 17, 30, 31, 32, 33, 34, 50, 70) if most else (0,):
+        text = ('"' + begin + "e" * (most - left - len(begin) if most else 0)).encode()
+        probe.schema(schema)
+        assert probe.bytes(text)
+        source = schema | {"x-guidance": POLICY}
+        matcher = llguidance.LLMatcher(
+            vocabulary.peer, llguidance.LLMatcher.grammar_from_json_schema(json.dumps(source))
+        )
+        for byte in text:  # a token of each byte: the text that the masks follow is the same
+            assert matcher.consume_token(vocabulary.of_one_byte(byte))
+        compare(vocabulary, matcher, probe.mask()[0], text)
+
+
 @pytest.mark.parametrize("number", range(len(OURS)))
 def test_documents_of_what_is_ours_alone(vocabulary, number):
     assert check(vocabulary, OURS[number], number, 12, False) > 0
