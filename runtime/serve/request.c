@@ -481,6 +481,7 @@ void api_request_free(ApiRequest *r)
 	json_decref(r->tools);
 	json_decref(r->custom_tools);
 	free(r->repeated);
+	structure_forget(r);
 	grammar_free(r->grammar);
 	free(r->prompts);
 	free(r->bias);

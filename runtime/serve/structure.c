@@ -67,7 +67,7 @@ static bool is_coming(const Structures *s, const char *key)
 	return c != NULL;
 }
 
-/* In place of the one that was used last the longest ago. Takes the key. */
+/* In place of the one that was used last the longest ago. Takes the key over. */
 static void keep(Structures *s, char *key, Grammar *g)
 {
 	Kept *oldest = &s->kept[0];
@@ -92,24 +92,37 @@ static char *key_of(const GrammarSource *source)
 	return key;
 }
 
-/* The grammar that is kept, or a new one; of requests that ask for one at once the first compiles it, the others wait.
- * Takes the key. NULL after filling `why`. */
-static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source, GrammarError *why)
+/* What a request wants; all of it owned, but for texts of tool formats. */
+typedef struct Wanted { GrammarSource source; char *text, *key, param[64]; } Wanted;
+
+void structure_forget(ApiRequest *r)
+{
+	Wanted *w = r->wanted;
+	if (!w)
+		return;
+	json_decref(w->source.json);
+	free(w->text);
+	free(w->key);
+	free(w);
+	r->wanted = NULL;
+}
+
+/* The grammar that is kept, or a new one. NULL after filling `why`. */
+static Grammar *grammar_of(Structures *s, Wanted *w, GrammarError *why)
 {
 	Grammar *g;
-	Coming self = {.key = key};
+	Coming self = {.key = w->key};
 	pthread_mutex_lock(&s->lock);
-	while (!(g = find(s, key)) && is_coming(s, key))
+	while (!(g = find(s, w->key)) && is_coming(s, w->key))
 		pthread_cond_wait(&s->compiled, &s->lock);
-	if (g) {
-		pthread_mutex_unlock(&s->lock);
-		free(key);
-		return g;
+	if (!g) {
+		self.next = s->coming;
+		s->coming = &self;
 	}
-	self.next = s->coming;
-	s->coming = &self;
 	pthread_mutex_unlock(&s->lock);
-	g = grammar_compile(source, why);
+	if (g)
+		return g;
+	g = grammar_compile(&w->source, why);
 	if (g)
 		grammar_prepare(g, s->vocab);
 	pthread_mutex_lock(&s->lock);
@@ -117,46 +130,60 @@ static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source
 	while (*at != &self)
 		at = &(*at)->next;
 	*at = self.next;
-	if (g)
-		keep(s, key, g);
+	if (g) {
+		keep(s, w->key, g);
+		w->key = NULL;
+	}
 	pthread_cond_broadcast(&s->compiled);
 	pthread_mutex_unlock(&s->lock);
-	if (!g)
-		free(key);
 	return g;
 }
 
-static bool compile(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
+bool structure_compile(const ApiLimits *limits, ApiRequest *r, ApiError *e)
+{
+	GrammarError why;
+	Wanted *w = r->wanted;
+	r->grammar = grammar_of(limits->structures, w, &why);
+	r->guide.grammar = r->grammar;
+	if (!r->grammar) {
+		api_refuse(e, 400, w->param, "%s%s%s: %s", w->param, why.pointer[0] ? " at " : "", why.pointer, why.text);
+		e->code = "invalid_structure";
+	}
+	structure_forget(r);
+	return r->grammar != NULL;
+}
+
+/* Takes the grammar that is kept, or puts down what is to be compiled. */
+static bool want(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
 	Structures *s = limits->structures;
-	GrammarError why;
 	if (r->wants_prompt)
 		return true;
-	if (r->grammar)
+	if (r->grammar || r->wanted)
 		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 	if (!s || !s->plan->has_tokenizer)
 		return api_refuse(e, 400, param, "%s: the plan holds no tokenizer", param);
-	char *key = key_of(source);
-	if (!key)
+	Wanted *w = r->wanted = calloc(1, sizeof *w);
+	if (!w)
 		return api_refuse(e, 500, NULL, "no memory");
+	*w = (Wanted){.source = *source, .text = source->text ? strdup(source->text) : NULL, .key = key_of(source)};
+	w->source.json = json_deep_copy(source->json); /* the body is gone when it is compiled */
+	w->source.text = w->text;
+	if (!w->key || (source->text && !w->text) || (source->json && !w->source.json))
+		return api_refuse(e, 500, NULL, "no memory");
+	snprintf(w->param, sizeof w->param, "%s", param);
 	pthread_mutex_lock(&s->lock);
 	if (!s->vocab)
 		s->vocab = grammar_vocab_open(&s->plan->tokenizer, limits->info->vocab);
-	const GrammarVocab *vocab = s->vocab;
+	r->guide.vocab = s->vocab;
+	r->grammar = s->vocab ? find(s, w->key) : NULL;
 	pthread_mutex_unlock(&s->lock);
-	if (!vocab) {
-		free(key);
+	if (!r->guide.vocab)
 		return api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are words with "
 			"spaces between", param);
-	}
-	r->guide.vocab = vocab;
-	r->grammar = grammar_of(s, key, source, &why);
-	if (!r->grammar) {
-		api_refuse(e, 400, param, "%s%s%s: %s", param, why.pointer[0] ? " at " : "", why.pointer, why.text);
-		e->code = "invalid_structure";
-		return false;
-	}
 	r->guide.grammar = r->grammar;
+	if (r->grammar)
+		structure_forget(r);
 	return true;
 }
 
@@ -168,7 +195,7 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
 	if (!parsed)
 		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
-	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
+	const bool good = want(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
 	json_decref(parsed);
 	return good;
 }
@@ -178,7 +205,7 @@ bool structure_of_call(
 {
 	const Tok *tok = &limits->plan->tokenizer;
 	GuideSource *guide = &r->guide;
-	if (!compile(limits, source, param, r, e) || r->wants_prompt)
+	if (!want(limits, source, param, r, e) || r->wants_prompt)
 		return r->wants_prompt;
 	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
 		const char *bytes;
@@ -196,7 +223,7 @@ static bool compile_regex(const ApiLimits *limits, json_t *text, const char *par
 {
 	if (!json_is_string(text))
 		return api_refuse(e, 400, param, "%s is %s: expected a string", param, api_kind(text));
-	return compile(
+	return want(
 		limits, &(GrammarSource){.kind = GRAMMAR_REGEX, .text = json_string_value(text)}, param, r, e);
 }
 
@@ -204,14 +231,14 @@ static bool compile_choice(const ApiLimits *limits, json_t *list, const char *pa
 {
 	if (!json_is_array(list))
 		return api_refuse(e, 400, param, "%s is %s: expected a list of strings", param, api_kind(list));
-	return compile(limits, &(GrammarSource){.kind = GRAMMAR_CHOICE, .json = list}, param, r, e);
+	return want(limits, &(GrammarSource){.kind = GRAMMAR_CHOICE, .json = list}, param, r, e);
 }
 
 static bool compile_object(const ApiLimits *limits, json_t *value, const char *param, ApiRequest *r, ApiError *e)
 {
 	if (!json_is_boolean(value))
 		return api_refuse(e, 400, param, "%s is %s: expected true or false", param, api_kind(value));
-	return json_is_false(value) || compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+	return json_is_false(value) || want(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
 }
 
 bool request_format(const ApiLimits *limits, json_t *format, const char *param, ApiRequest *r, ApiError *e)
@@ -227,7 +254,7 @@ bool request_format(const ApiLimits *limits, json_t *format, const char *param, 
 	if (type && strcmp(type, "text") == 0)
 		return true;
 	if (type && strcmp(type, "json_object") == 0)
-		return compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+		return want(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
 	if (!type || strcmp(type, "json_schema") != 0)
 		return api_refuse(e, 400, param, "%s.type: expected \"text\", \"json_object\" or \"json_schema\"", param);
 	json_t *inner = api_get(format, "json_schema");
