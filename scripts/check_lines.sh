@@ -44,7 +44,7 @@ rooms='29260 compiler
 11520 runtime/cli
 1460 runtime/cli/page
 7700 runtime/grammar
-11650 runtime/serve'
+11750 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

@@ -49,6 +49,7 @@ typedef struct GrammarSource {
 	json_t *json;     /* read only while it is compiled */
 	const char *text; /* zero-terminated UTF-8 */
 	const char *before; /* that the answer begins with, before what `kind` says; NULL = nothing */
+	json_t *head;       /* a form that comes before these, without schemas; NULL = nothing */
 } GrammarSource;
 
 /* Constant after it is compiled: any number of threads may read it. */

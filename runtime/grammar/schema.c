@@ -509,6 +509,8 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 	}
 	if (source->before && *source->before)
 		g->root = NODE_LIST_OF(g, node_text(g, source->before, strlen(source->before)), g->root);
+	if (source->head)
+		g->root = NODE_LIST_OF(g, form_node(&(Schemas){.g = g, .error = error}, source->head), g->root);
 	if (!g->effort.why && !error->text[0])
 		nodes_prune(g);
 	if (g->effort.why && !error->text[0]) {

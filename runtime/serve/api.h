@@ -72,6 +72,7 @@ typedef struct ApiPrompt {
 	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
 	size_t n_bytes;
 	bool is_reasoning; /* it ends where reasoning has begun */
+	bool in_head;      /* it ends before the head of a message (channels.h) */
 	int n_tail;      /* last tokens that ask for an answer; the next turn has none or others in their place */
 } ApiPrompt;
 

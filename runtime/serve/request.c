@@ -467,7 +467,7 @@ bool api_read_request(const ApiLimits *limits, ApiReader *read, const char *body
 		return false;
 	const bool good = read(limits, object, r, e);
 	json_decref(object);
-	return good;
+	return good && structure_find(limits, r, e);
 }
 
 void api_request_free(ApiRequest *r)

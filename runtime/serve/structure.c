@@ -1,6 +1,7 @@
 /* structure.c - see structure.h. */
 #include "runtime/serve/structure.h"
 #include "runtime/plan_handle.h"
+#include "runtime/serve/channels.h"
 #include "runtime/serve/request.h"
 #include "runtime/serve/tool_formats.h"
 
@@ -83,17 +84,24 @@ static void keep(Structures *s, char *key, Grammar *g)
 static char *key_of(const GrammarSource *source)
 {
 	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	char *head = source->head ? json_dumps(source->head, JSON_COMPACT) : NULL;
 	const char *body = json ? json : source->text ? source->text : "";
 	const char *before = source->before ? source->before : "";
 	char *key = NULL;
-	if (asprintf(&key, "%d %zu %s%s", (int)source->kind, strlen(before), before, body) < 0)
+	if (asprintf(&key, "%d %zu %s%s\n%s", (int)source->kind, strlen(before), before, body, head ? head : "") < 0)
 		key = NULL;
 	free(json);
+	free(head);
 	return key;
 }
 
 /* What a request wants; all of it owned, but for texts of tool formats. */
-typedef struct Wanted { GrammarSource source; char *text, *key, param[64]; } Wanted;
+typedef struct Wanted {
+	GrammarSource source;
+	bool is_call;
+	char *text, *key; /* key NULL: structure_find is still to be called */
+	char param[64];
+} Wanted;
 
 void structure_forget(ApiRequest *r)
 {
@@ -101,6 +109,7 @@ void structure_forget(ApiRequest *r)
 	if (!w)
 		return;
 	json_decref(w->source.json);
+	json_decref(w->source.head);
 	free(w->text);
 	free(w->key);
 	free(w);
@@ -153,34 +162,67 @@ bool structure_compile(const ApiLimits *limits, ApiRequest *r, ApiError *e)
 	return r->grammar != NULL;
 }
 
-/* Takes the grammar that is kept, or puts down what is to be compiled. */
+/* Puts down what is to be compiled when all of the request is read. */
 static bool want(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
 	Structures *s = limits->structures;
 	if (r->wants_prompt)
 		return true;
-	if (r->grammar || r->wanted)
+	if (r->wanted)
 		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 	if (!s || !s->plan->has_tokenizer)
 		return api_refuse(e, 400, param, "%s: the plan holds no tokenizer", param);
 	Wanted *w = r->wanted = calloc(1, sizeof *w);
 	if (!w)
 		return api_refuse(e, 500, NULL, "no memory");
-	*w = (Wanted){.source = *source, .text = source->text ? strdup(source->text) : NULL, .key = key_of(source)};
+	*w = (Wanted){.source = *source, .text = source->text ? strdup(source->text) : NULL};
 	w->source.json = json_deep_copy(source->json); /* the body is gone when it is compiled */
 	w->source.text = w->text;
-	if (!w->key || (source->text && !w->text) || (source->json && !w->source.json))
-		return api_refuse(e, 500, NULL, "no memory");
 	snprintf(w->param, sizeof w->param, "%s", param);
+	if ((source->text && !w->text) || (source->json && !w->source.json))
+		return api_refuse(e, 500, NULL, "no memory");
 	pthread_mutex_lock(&s->lock);
 	if (!s->vocab)
 		s->vocab = grammar_vocab_open(&s->plan->tokenizer, limits->info->vocab);
 	r->guide.vocab = s->vocab;
-	r->grammar = s->vocab ? find(s, w->key) : NULL;
 	pthread_mutex_unlock(&s->lock);
-	if (!r->guide.vocab)
-		return api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are words with "
-			"spaces between", param);
+	return r->guide.vocab || api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are "
+		"words with spaces between", param);
+}
+
+/* The vocabulary's own tokens for marks of formats and channels. */
+static void find_marks(const ApiLimits *limits, const Reasoning *reasoning, GuideSource *guide)
+{
+	const Tok *tok = &limits->plan->tokenizer;
+	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
+		const char *bytes;
+		size_t n;
+		bool special;
+		const int32_t id = (int32_t)tok->added[i].id;
+		if (id < limits->info->vocab && tok_token_bytes(tok, id, &bytes, &n, &special) &&
+			tool_format_has_marker(limits->tools, reasoning, bytes, n))
+			guide->marks[guide->n_marks++] = id;
+	}
+}
+
+bool structure_find(const ApiLimits *limits, ApiRequest *r, ApiError *e)
+{
+	Structures *s = limits->structures;
+	Wanted *w = r->wanted;
+	const bool has_channels = limits->reasoning && limits->reasoning->has_channels && r->n_prompts == 1;
+	if (!w)
+		return true;
+	if (has_channels && !w->is_call && (r->prompts[0].in_head || r->prompts[0].is_reasoning)) {
+		if (!(w->source.head = channels_final_form(r->prompts[0].is_reasoning)))
+			return api_refuse(e, 500, NULL, "no memory");
+		find_marks(limits, limits->reasoning, &r->guide);
+	} else if (w->is_call)
+		find_marks(limits, NULL, &r->guide);
+	if (!(w->key = key_of(&w->source)))
+		return api_refuse(e, 500, NULL, "no memory");
+	pthread_mutex_lock(&s->lock);
+	r->grammar = find(s, w->key);
+	pthread_mutex_unlock(&s->lock);
 	r->guide.grammar = r->grammar;
 	if (r->grammar)
 		structure_forget(r);
@@ -203,19 +245,10 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 bool structure_of_call(
 	const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
-	const Tok *tok = &limits->plan->tokenizer;
-	GuideSource *guide = &r->guide;
-	if (!want(limits, source, param, r, e) || r->wants_prompt)
-		return r->wants_prompt;
-	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
-		const char *bytes;
-		size_t n;
-		bool special;
-		const int32_t id = (int32_t)tok->added[i].id;
-		if (id < limits->info->vocab && tok_token_bytes(tok, id, &bytes, &n, &special) &&
-			tool_format_has_marker(limits->tools, NULL, bytes, n))
-			guide->marks[guide->n_marks++] = id;
-	}
+	if (!want(limits, source, param, r, e))
+		return false;
+	if (r->wanted)
+		r->wanted->is_call = true;
 	return true;
 }
 
