@@ -49,6 +49,7 @@ typedef struct GrammarSource {
 	json_t *json;     /* read only while it is compiled */
 	const char *text; /* zero-terminated UTF-8 */
 	const char *before; /* that the answer begins with, before what `kind` says; NULL = nothing */
+	const Tok *tok;     /* by whose table of characters classes as \p{L} are; NULL: such are refused */
 	json_t *head;       /* a form that comes before these, without schemas; NULL = nothing */
 } GrammarSource;
 

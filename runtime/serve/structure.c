@@ -178,6 +178,7 @@ static bool want(const ApiLimits *limits, const GrammarSource *source, const cha
 	*w = (Wanted){.source = *source, .text = source->text ? strdup(source->text) : NULL};
 	w->source.json = json_deep_copy(source->json); /* the body is gone when it is compiled */
 	w->source.text = w->text;
+	w->source.tok = &s->plan->tokenizer;
 	snprintf(w->param, sizeof w->param, "%s", param);
 	if ((source->text && !w->text) || (source->json && !w->source.json))
 		return api_refuse(e, 500, NULL, "no memory");
