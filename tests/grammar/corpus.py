@@ -200,6 +200,8 @@ def judge(schema, text):
 
 def examine(probe, vocab, end, peer, other, schemas, texts, counts):
     for number, (name, schema) in enumerate(schemas):
+        if "properties" in schema and "type" not in schema:  # else most of its texts are short ones of no object
+            schema = {"type": "object"} | schema
         counts["schemas"] += 1
         took = peer_takes(peer, schema)
         counts["llguidance refuses"] += not took
