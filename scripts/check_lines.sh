@@ -44,8 +44,8 @@ rooms='29260 compiler
 6200 runtime/text
 11660 runtime/cli
 1460 runtime/cli/page
-7180 runtime/grammar
-11520 runtime/serve'
+7700 runtime/grammar
+11750 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

@@ -49,6 +49,8 @@ typedef struct GrammarSource {
 	json_t *json;     /* read only while it is compiled */
 	const char *text; /* zero-terminated UTF-8 */
 	const char *before; /* that the answer begins with, before what `kind` says; NULL = nothing */
+	const Tok *tok;     /* by whose table of characters classes as \p{L} are; NULL: such are refused */
+	json_t *head;       /* a form that comes before these, without schemas; NULL = nothing */
 } GrammarSource;
 
 /* Constant after it is compiled: any number of threads may read it. */
@@ -67,6 +69,9 @@ typedef struct GrammarVocab GrammarVocab;
  * tokens. `tok` must outlive it. Takes some 10 ms per 100,000 tokens. */
 GrammarVocab *grammar_vocab_open(const Tok *tok, int n_ids);
 void grammar_vocab_close(GrammarVocab *v); /* NULL is fine */
+/* Makes what the first masks of texts need, so that each of them takes less time; some ms. Masks are the same with and
+ * without it. Any thread. */
+void grammar_prepare(const Grammar *g, const GrammarVocab *v);
 /* 32-bit words of a mask: token t is bit t % 32 of word t / 32. */
 static inline int grammar_mask_words(int n_ids) { return (n_ids + 31) / 32; }
 

@@ -9,6 +9,7 @@ typedef struct Effort {
 	int64_t left;      /* elementary steps, about a nanosecond or two each */
 	const char *why;   /* NULL = all is well; else static: what was too much, or is not supported */
 	int at;            /* byte of the expression that it is about, -1 = none */
+	const Tok *tok;    /* whose table of characters \p{...} reads; NULL: it is refused */
 } Effort;
 
 /* Says why, if nothing was said before; returns false. */

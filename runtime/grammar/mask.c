@@ -1,12 +1,11 @@
 /* mask.c - which tokens may follow.
  *
- * Most of a mask depends on the lexeme alone that the text is in: inside a string nearly every token goes on, whatever
- * comes after the string. That part is made once for each state of a lexeme and kept. What is left are tokens
- * that end the lexeme and go on after it: they are walked with what follows, from the places of the tree where the
- * lexeme ends. Items that are plain texts allow few bytes, so for them the tree itself is walked.
+ * Most of a mask depends on the lexeme alone that the text is in (atom.c). What is left are tokens that end the lexeme
+ * and go on after it: they are walked with what follows, from the places of the tree where the lexeme ends. Items that
+ * are plain texts allow few bytes, so for them the tree itself is walked.
  */
+#include "runtime/grammar/atom.h"
 #include "runtime/grammar/unique.h"
-#include "runtime/grammar/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,317 +20,10 @@ struct GrammarText {
 	Unique unique;           /* where the grammar has items that must differ */
 	uint32_t state;
 	bool has_begun;
-	AtomMask scratch;        /* when no more are kept */
-	struct Near { uint32_t lexeme, state; const AtomMask *mask; } last; /* kept one of a lexeme; mask NULL: none */
+	Atoms atoms;
 	uint32_t *way, *until;   /* [depth of the tree + 2] of a walk */
-	struct Level *levels;    /* [depth of the tree + 2] of a walk with a lexeme alone */
 	struct { uint32_t state, *words; } kept[KEPT]; /* state 0 = none */
 };
-
-/* Masks of lexemes ------------------------------------------------------------ */
-
-/* What a walk of the tree has at each depth. */
-typedef struct Level { uint32_t end, state, other; } Level;
-
-typedef struct Exits { AtomMask *m; uint32_t cap; Effort effort; } Exits;
-
-static bool add_exit(Exits *x, const GrammarVocab *v, uint32_t place)
-{
-	if (vocab_end(v, place) == place + 1)
-		return true; /* no bytes follow */
-	if (!GROW(&x->effort, x->m->exits, x->cap, x->m->n_exits + 1))
-		return false;
-	x->m->exits[x->m->n_exits++] = place;
-	return true;
-}
-
-/* A string between two characters, from lo to hi of which are to come. */
-static bool fill_string(AtomMask *m, const GrammarVocab *v, uint32_t lo, uint32_t hi)
-{
-	Exits x = {.m = m};
-	const bool is_short = hi < SHORT;
-	memcpy(m->words, is_short ? v->in_short + (size_t)hi * (size_t)v->n_words : v->in_string,
-		sizeof *m->words * (size_t)v->n_words);
-	for (uint32_t i = 0; i < v->n_inside && v->inside[i].chars > hi && !is_short; i++)
-		vocab_clear(v, m->words, v->inside[i].at);
-	for (uint32_t i = 0; i < v->n_closing; i++) {
-		const Place p = v->closing[i];
-		if (p.chars < lo || p.chars > hi)
-			vocab_clear(v, m->words, p.at);
-		else if (!add_exit(&x, v, p.at))
-			return false;
-	}
-	return true;
-}
-
-/* A string within a character. */
-static bool fill_character(AtomMask *m, const GrammarVocab *v, uint32_t state, uint32_t lo, uint32_t hi, Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0, chars = 0; /* begun at the place before */
-	levels[0] = (Level){v->n, state, 0};
-	for (uint32_t i = 0; i < v->n;) {
-		while (depth > 0 && i >= levels[depth].end)
-			depth--;
-		const Level from = levels[depth];
-		const uint32_t to = lexeme_step(&v->string, from.state, vocab_byte(v, i));
-		const bool begins = from.state == STRING_START && vocab_byte(v, i) != '"';
-		chars = from.other + begins;
-		if (to == 0 || chars > hi || (v->string.ends[to] && chars < lo)) {
-			i = vocab_end(v, i);
-			continue;
-		}
-		vocab_set(v, m->words, i);
-		if (v->string.ends[to]) {
-			if (!add_exit(&x, v, i))
-				return false;
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){vocab_end(v, i), to, chars};
-		i++;
-	}
-	return true;
-}
-
-static bool fill_lexeme(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint32_t state, Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0;
-	levels[0] = (Level){v->n, state, 0};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
-		if (to == 0) {
-			i = vocab_end(v, i);
-			continue;
-		}
-		vocab_set(v, m->words, i);
-		if (l->accepts[to] && !add_exit(&x, v, i))
-			return false;
-		if (l->ends[to]) {
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){vocab_end(v, i), to, 0};
-		i++;
-	}
-	return true;
-}
-
-/* A lexeme with lo to hi characters to come. */
-static bool fill_counted(AtomMask *m, const GrammarVocab *v, const Lexeme *l, const Item *item, Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0;
-	levels[0] = (Level){v->n, item->b, 0};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const Level from = levels[depth];
-		const uint32_t to = lexeme_step(l, from.state, vocab_byte(v, i));
-		const uint32_t chars = from.other + (!l->is_inside[from.state] && vocab_byte(v, i) != '"');
-		const uint32_t lo = item->c > chars ? item->c - chars : 0, hi = item->d == ENDLESS ? ENDLESS : item->d - chars;
-		if (to == 0 || chars > item->d || !lexeme_can_have(l, to, lo, hi)) {
-			i = vocab_end(v, i);
-			continue;
-		}
-		vocab_set(v, m->words, i);
-		if (l->accepts[to] && lo == 0 && !add_exit(&x, v, i))
-			return false;
-		if (l->ends[to]) {
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){vocab_end(v, i), to, chars};
-		i++;
-	}
-	return true;
-}
-
-/* Ends of strings at places [from, until). */
-static bool add_closing(Exits *x, const GrammarVocab *v, uint32_t from, uint32_t until)
-{
-	uint32_t low = 0, high = v->n_closing;
-	while (low < high) {
-		const uint32_t mid = low + (high - low) / 2;
-		if (v->closing[mid].at < from)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	for (; low < v->n_closing && v->closing[low].at < until; low++)
-		if (!add_exit(x, v, v->closing[low].at))
-			return false;
-	return true;
-}
-
-/* The lexeme is nearly a string: what a string takes, corrected where the two differ. */
-static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint32_t state, Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0;
-	memcpy(m->words, v->in_string, sizeof *m->words * (size_t)v->n_words);
-	levels[0] = (Level){v->n, state, STRING_START};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
-		const uint32_t other = lexeme_step(&v->string, levels[depth].other, vocab_byte(v, i));
-		if (to && l->like[to] == other) {
-			if (!add_closing(&x, v, i, vocab_end(v, i)))
-				return false;
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (to == 0) {
-			for (uint32_t k = i; other && k < vocab_end(v, i); k++)
-				vocab_clear(v, m->words, k);
-			i = vocab_end(v, i);
-			continue;
-		}
-		vocab_set(v, m->words, i);
-		if (l->accepts[to] && !add_exit(&x, v, i))
-			return false;
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){vocab_end(v, i), to, other};
-		i++;
-	}
-	return true;
-}
-
-/* What a state of the same lexeme takes, corrected where other texts follow: counts differ only near their ends. */
-static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const struct Near *from, const Lexeme *l,
-	Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0, exit = 0;
-	memcpy(m->words, from->mask->words, sizeof *m->words * (size_t)v->n_words);
-	levels[0] = (Level){v->n, state, from->state};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
-		const uint32_t other = lexeme_step(l, levels[depth].other, vocab_byte(v, i));
-		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
-		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? vocab_end(v, i) : i); exit++)
-			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
-				return false;
-		if (!is_near && to)
-			vocab_set(v, m->words, i);
-		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
-			return false;
-		if (is_near || to == 0 || l->ends[to]) {
-			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < vocab_end(v, i); k++)
-				vocab_clear(v, m->words, k);
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){vocab_end(v, i), to, other};
-		i++;
-	}
-	return true;
-}
-
-/* Do most bytes lead from the state where they lead in a string? */
-static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t state)
-{
-	int n = 0;
-	for (int b = 0; b < 256 && l->like; b++) {
-		const uint32_t to = lexeme_step(l, state, (uint8_t)b);
-		n += to && l->like[to] == lexeme_step(&v->string, STRING_START, (uint8_t)b);
-	}
-	return n > 96;
-}
-
-static bool fill_atom(GrammarText *t, AtomMask *m, const Item *item)
-{
-	const GrammarVocab *v = t->v;
-	if (item->kind == NODE_STRING && item->b == STRING_START)
-		return fill_string(m, v, item->c, item->d);
-	const Lexeme *l = item->kind == NODE_STRING ? NULL : &t->g->lexemes[item->a];
-	if (l && item->kind == NODE_COUNTED && (item->c > 0 || item->d != ENDLESS)) {
-		memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
-		return fill_counted(m, v, l, item, t->levels);
-	}
-	if (l && is_like_string(v, l, item->b))
-		return fill_like(m, v, l, item->b, t->levels);
-	if (l && t->last.mask && t->last.lexeme == item->a && lexeme_is_near(l, item->b, t->last.state, 2))
-		return fill_near(m, v, item->b, &t->last, l, t->levels);
-	memset(m->words, 0, sizeof *m->words * (size_t)v->n_words);
-	return l ? fill_lexeme(m, v, l, item->b, t->levels) : fill_character(m, v, item->b, item->c, item->d, t->levels);
-}
-
-static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t slot)
-{
-	AtomMask *m = t->slots[slot];
-	while (m && memcmp(m->key, key, sizeof m->key) != 0)
-		m = m->next;
-	return m;
-}
-
-/* The mask of an item's lexeme; NULL: no memory. */
-static const AtomMask *atom_mask(GrammarText *t, const Item *of)
-{
-	const GrammarVocab *v = t->v;
-	const bool is_string = of->kind == NODE_STRING;
-	Item item[1] = {*of};
-	if (item->kind != NODE_LEXEME) { /* counts beyond what a token can have make no difference */
-		const uint32_t most = v->depth + 1 + (is_string ? 0 : t->g->lexemes[of->a].span);
-		item->c = of->c < most ? of->c : most;
-		item->d = of->d < most ? of->d : ENDLESS;
-	}
-	const uint32_t key[5] = {item->kind, item->a, item->b, item->c, item->d};
-	AtomTable *table = is_string ? (AtomTable *)&v->atoms : (AtomTable *)&t->g->atoms;
-	const uint32_t slot = tok_hash_string(key, sizeof key) & (ATOM_SLOTS - 1);
-	pthread_mutex_lock(&table->lock);
-	AtomMask *m = find_atom(table, key, slot);
-	const bool is_full = table->n >= MOST_ATOMS;
-	pthread_mutex_unlock(&table->lock);
-	if (m)
-		return m;
-	if (is_full) {
-		m = &t->scratch;
-		free(m->exits);
-		m->exits = NULL;
-	} else
-		m = calloc(1, sizeof *m);
-	if (m && !m->words)
-		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
-	if (m)
-		m->n_exits = 0;
-	const bool ok = m && m->words && fill_atom(t, m, item);
-	if (is_full)
-		return ok ? m : NULL;
-	if (!ok) {
-		if (m) {
-			free(m->words);
-			free(m->exits);
-		}
-		free(m);
-		return NULL;
-	}
-	memcpy(m->key, key, sizeof m->key);
-	pthread_mutex_lock(&table->lock);
-	AtomMask *other = find_atom(table, key, slot); /* another thread may have been faster */
-	if (!other) {
-		m->next = table->slots[slot];
-		table->slots[slot] = m;
-		table->n++;
-	}
-	pthread_mutex_unlock(&table->lock);
-	if (other) {
-		free(m->words);
-		free(m->exits);
-		free(m);
-	}
-	return other ? other : m;
-}
 
 /* Masks of states ------------------------------------------------------------ */
 
@@ -380,17 +72,16 @@ static bool is_same_atom(const Item *a, const Item *b)
 /* Items [n] of one state of a lexeme, with different stacks. */
 static bool add_atom(GrammarText *t, const Item *items, uint32_t n, uint32_t *words)
 {
-	const AtomMask *m = atom_mask(t, items);
+	const AtomMask *m = atom_mask(&t->atoms, items);
 	if (!m)
 		return effort_refuse(&t->m.effort, "there is no memory", -1);
-	if (items->kind == NODE_LEXEME && m != &t->scratch)
-		t->last = (struct Near){items->a, items->b, m};
 	for (int i = 0; i < t->v->n_words; i++)
 		words[i] |= m->words[i];
 	if (m->n_exits == 0)
 		return true;
 	const uint32_t after = match_after(&t->m, items, n);
-	for (uint32_t i = 0; after && i < m->n_exits; i++)
+	const bool goes_on = after && t->m.states[after].n > 0;
+	for (uint32_t i = 0; goes_on && i < m->n_exits; i++)
 		walk(t, after, m->exits[i] + 1, vocab_end(t->v, m->exits[i]), words);
 	return !t->m.effort.why;
 }
@@ -514,8 +205,7 @@ GrammarText *grammar_text_open(const Grammar *g, const GrammarVocab *v, const in
 	t->ends = malloc(sizeof *ends * ((size_t)n_ends + 1));
 	t->way = malloc(sizeof *t->way * (v->depth + 2));
 	t->until = malloc(sizeof *t->until * (v->depth + 2));
-	t->levels = malloc(sizeof *t->levels * (v->depth + 2));
-	if (t->ends && t->way && t->until && t->levels && match_open(&t->m, g, g->root, &t->state)) {
+	if (atoms_open(&t->atoms, g, v) && t->ends && t->way && t->until && match_open(&t->m, g, g->root, &t->state)) {
 		for (int i = 0; i < n_ends; i++)
 			if (ends[i] >= 0 && ends[i] < v->n_ids)
 				t->ends[t->n_ends++] = ends[i];
@@ -533,12 +223,10 @@ void grammar_text_close(GrammarText *t)
 	unique_close(&t->unique);
 	for (int i = 0; i < KEPT; i++)
 		free(t->kept[i].words);
-	free(t->scratch.words);
-	free(t->scratch.exits);
+	atoms_close(&t->atoms);
 	free(t->ends);
 	free(t->way);
 	free(t->until);
-	free(t->levels);
 	free(t);
 }
 

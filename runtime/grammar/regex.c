@@ -1,10 +1,12 @@
 /* regex.c - regular expressions in the syntax of ECMAScript, parsed to a tree and from there to an automaton.
  *
- * Classes \d, \w and \s are ECMAScript's; '.' is any character but line ends. What needs memory of the text or a look
- * at what is before a place is refused: back references, (?<=...), \b; and \p{...}, whose tables are large. What looks
- * ahead becomes the automaton of the rest together with that of what is looked for, or without it.
+ * Classes \d, \w and \s are ECMAScript's; '.' is any character but line ends; \p{...} is a general category, by the
+ * table of characters that the tokenizer has. What needs memory of the text or a look at what is before a place is
+ * refused: back references, (?<=...), \b. What looks ahead becomes the automaton of the rest together with that of what
+ * is looked for, or without it.
  */
 #include "runtime/grammar/nfa.h"
+#include "runtime/text/encoder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +105,75 @@ static bool add_class(Parser *p, int letter)
 	return tidy(p, first, letter != lower);
 }
 
+static int peek(const Parser *p);
+static bool take(Parser *p, int c);
+
+#define BIT(category) ((uint32_t)1 << TOK_##category)
+static const struct Property { const char *name, *other; uint32_t categories; } properties[] = {
+	{"L", "Letter", BIT(LU) | BIT(LL) | BIT(LT) | BIT(LM) | BIT(LO)},
+	{"LC", "Cased_Letter", BIT(LU) | BIT(LL) | BIT(LT)},
+	{"Lu", "Uppercase_Letter", BIT(LU)}, {"Ll", "Lowercase_Letter", BIT(LL)}, {"Lt", "Titlecase_Letter", BIT(LT)},
+	{"Lm", "Modifier_Letter", BIT(LM)}, {"Lo", "Other_Letter", BIT(LO)},
+	{"M", "Mark", BIT(MN) | BIT(MC) | BIT(ME)}, {"Mn", "Nonspacing_Mark", BIT(MN)}, {"Mc", "Spacing_Mark", BIT(MC)},
+	{"Me", "Enclosing_Mark", BIT(ME)}, {"N", "Number", BIT(ND) | BIT(NL) | BIT(NO)}, {"Nd", "Decimal_Number", BIT(ND)},
+	{"Nl", "Letter_Number", BIT(NL)}, {"No", "Other_Number", BIT(NO)},
+	{"P", "Punctuation", BIT(PC) | BIT(PD) | BIT(PS) | BIT(PE) | BIT(PI) | BIT(PF) | BIT(PO)},
+	{"Pc", "Connector_Punctuation", BIT(PC)}, {"Pd", "Dash_Punctuation", BIT(PD)}, {"Ps", "Open_Punctuation", BIT(PS)},
+	{"Pe", "Close_Punctuation", BIT(PE)}, {"Pi", "Initial_Punctuation", BIT(PI)},
+	{"Pf", "Final_Punctuation", BIT(PF)}, {"Po", "Other_Punctuation", BIT(PO)},
+	{"S", "Symbol", BIT(SM) | BIT(SC) | BIT(SK) | BIT(SO)}, {"Sm", "Math_Symbol", BIT(SM)},
+	{"Sc", "Currency_Symbol", BIT(SC)}, {"Sk", "Modifier_Symbol", BIT(SK)}, {"So", "Other_Symbol", BIT(SO)},
+	{"Z", "Separator", BIT(ZS) | BIT(ZL) | BIT(ZP)}, {"Zs", "Space_Separator", BIT(ZS)},
+	{"Zl", "Line_Separator", BIT(ZL)}, {"Zp", "Paragraph_Separator", BIT(ZP)},
+	{"C", "Other", BIT(CC) | BIT(CF) | BIT(CN) | BIT(CO) | BIT(CS)},
+	{"Cc", "Control", BIT(CC)}, {"Cf", "Format", BIT(CF)},
+	{"Cn", "Unassigned", BIT(CN)}, {"Co", "Private_Use", BIT(CO)}, {"Any", "Any", UINT32_MAX},
+};
+
+static bool add_categories(Parser *p, uint32_t categories)
+{
+	uint32_t from = 0;
+	bool is_in = false;
+	if (!effort_spend(p->e, MOST_POINT))
+		return false;
+	for (uint32_t cp = 0; cp <= MOST_POINT + 1; cp++) {
+		const bool is = cp <= MOST_POINT && categories >> (tok_class(p->e->tok, cp) & TOK_CATEGORY_MASK) & 1;
+		if (is && !is_in)
+			from = cp;
+		if (!is && is_in && !add_range(p, from, cp - 1))
+			return false;
+		is_in = is;
+	}
+	return true;
+}
+
+/* After \p or \P: {L}, {Letter}, {gc=L} or {General_Category=L}. */
+static bool add_property(Parser *p, bool is_not)
+{
+	const uint32_t first = p->n_ranges;
+	if (!p->e->tok)
+		return refuse(p, "classes of Unicode properties need a tokenizer's table");
+	if (!take(p, '{'))
+		return refuse(p, "'{' is expected");
+	const char *name = (const char *)p->text + p->at, *end = strchr(name, '}');
+	const char *equals = memchr(name, '=', end ? (size_t)(end - name) : 0);
+	const size_t before = equals ? (size_t)(equals - name) : 0;
+	if (!end)
+		return refuse(p, "'}' is expected");
+	if ((before == 2 && memcmp(name, "gc", 2) == 0) || (before == 16 && memcmp(name, "General_Category", 16) == 0))
+		name = equals + 1;
+	const size_t n = (size_t)(end - name);
+	for (size_t i = 0; i < sizeof properties / sizeof properties[0]; i++) {
+		const struct Property *o = &properties[i];
+		if (!(strlen(o->name) == n && memcmp(o->name, name, n) == 0) &&
+			!(strlen(o->other) == n && memcmp(o->other, name, n) == 0))
+			continue;
+		p->at = (size_t)(end + 1 - (const char *)p->text);
+		return add_categories(p, o->categories) && tidy(p, first, is_not);
+	}
+	return refuse(p, "of Unicode properties only general categories are supported");
+}
+
 static int peek(const Parser *p) { return p->at < p->n ? p->text[p->at] : -1; }
 static bool take(Parser *p, int c) { return peek(p) == c ? p->at++, true : false; }
 
@@ -164,8 +235,6 @@ static bool take_escape(Parser *p, bool in_class, uint32_t *point)
 	}
 	if (c == 'b' || c == 'B')
 		return refuse(p, "borders of words are not supported");
-	if (c == 'p' || c == 'P')
-		return refuse(p, "classes of Unicode properties are not supported");
 	if ((c >= '1' && c <= '9') || c == 'k')
 		return refuse(p, "references back are not supported");
 	p->at++;
@@ -191,18 +260,23 @@ static bool take_escape(Parser *p, bool in_class, uint32_t *point)
 	return take_point(p, point);
 }
 
+static bool is_class_letter(int c) { return c > 0 && strchr("dDwWsSpP", c); }
+
+/* Its letter and what belongs to it. */
+static bool take_class(Parser *p)
+{
+	const int c = p->text[p->at++];
+	return (c | 32) == 'p' ? add_property(p, c == 'P') : add_class(p, c);
+}
+
 /* A member of [...]: a class, which is added, or a point. */
 static bool take_member(Parser *p, uint32_t *point, bool *is_class)
 {
 	*is_class = false;
 	if (!take(p, '\\'))
 		return take_point(p, point);
-	const int c = peek(p);
-	if (c > 0 && strchr("dDwWsS", c)) {
-		p->at++;
-		*is_class = true;
-		return add_class(p, c);
-	}
+	if ((*is_class = is_class_letter(peek(p))))
+		return take_class(p);
 	return take_escape(p, true, point);
 }
 
@@ -297,10 +371,8 @@ static uint32_t parse_atom(Parser *p)
 			p->at++;
 			return add_node(p, (TreeNode){.kind = c == 'A' ? TREE_START : TREE_END});
 		}
-		if (c > 0 && strchr("dDwWsS", c)) {
-			p->at++;
-			return add_class(p, c) ? set_node(p, first) : 0;
-		}
+		if (is_class_letter(c))
+			return take_class(p) ? set_node(p, first) : 0;
 		if (!take_escape(p, false, &point))
 			return 0;
 	} else if (!take_point(p, &point))

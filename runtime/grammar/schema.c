@@ -502,6 +502,7 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 		snprintf(error->text, sizeof error->text, "there is no memory");
 		return NULL;
 	}
+	g->effort.tok = source->tok;
 	switch (source->kind) {
 	case GRAMMAR_SCHEMA: case GRAMMAR_OBJECT: case GRAMMAR_FORM: g->root = compile_json(g, source, error); break;
 	case GRAMMAR_REGEX: g->root = compile_regex(g, source->text, error); break;
@@ -509,6 +510,9 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 	}
 	if (source->before && *source->before)
 		g->root = NODE_LIST_OF(g, node_text(g, source->before, strlen(source->before)), g->root);
+	if (source->head)
+		g->root = NODE_LIST_OF(g, form_node(&(Schemas){.g = g, .error = error}, source->head), g->root);
+	g->effort.tok = NULL;
 	if (!g->effort.why && !error->text[0])
 		nodes_prune(g);
 	if (g->effort.why && !error->text[0]) {

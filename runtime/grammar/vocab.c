@@ -32,20 +32,20 @@ static void mark_first(GrammarVocab *v)
 }
 
 /* The longest first, else in their order. */
-static bool sort_inside(GrammarVocab *v)
+static bool sort_places(const GrammarVocab *v, Place **places, uint32_t n)
 {
 	uint32_t *first = calloc((size_t)v->depth + 3, sizeof *first); /* where those of depth - i characters begin */
-	Place *sorted = malloc(sizeof *sorted * ((size_t)v->n_inside + 1));
-	for (uint32_t i = 0; first && sorted && i < v->n_inside; i++)
-		first[v->depth - v->inside[i].chars + 1]++;
-	for (uint32_t c = 1; first && c <= v->depth + 1; c++)
-		first[c] += first[c - 1];
-	for (uint32_t i = 0; first && sorted && i < v->n_inside; i++)
-		sorted[first[v->depth - v->inside[i].chars]++] = v->inside[i];
+	Place *sorted = malloc(sizeof *sorted * ((size_t)n + 1)), *from = *places;
 	const bool ok = first && sorted;
+	for (uint32_t i = 0; ok && i < n; i++)
+		first[v->depth - from[i].chars + 1]++;
+	for (uint32_t c = 1; ok && c <= v->depth + 1; c++)
+		first[c] += first[c - 1];
+	for (uint32_t i = 0; ok && i < n; i++)
+		sorted[first[v->depth - from[i].chars]++] = from[i];
 	free(first);
-	free(ok ? v->inside : sorted);
-	v->inside = ok ? sorted : v->inside;
+	free(ok ? from : sorted);
+	*places = ok ? sorted : from;
 	return ok;
 }
 
@@ -99,7 +99,7 @@ static bool find_strings(GrammarVocab *v)
 		i++;
 	}
 	free(levels);
-	if (!ok || !sort_inside(v))
+	if (!ok || !sort_places(v, &v->inside, v->n_inside))
 		return false;
 	fill_short(v);
 	return true;
@@ -120,6 +120,73 @@ static bool find_commas(GrammarVocab *v)
 			v->quoted_commas[v->n_quoted_commas++] = i;
 	}
 	return v->commas && v->quoted_commas;
+}
+
+/* Letters and digits by what hexadecimal numbers have of them, signs that patterns name, and parts of UTF-8. */
+static void fill_groups(GrammarVocab *v)
+{
+	static const char *const of[GROUPS] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
+		"GHIJKLMNOPQRSTUVWXYZ", " ", "_", "-", ".", "/", ":", ",", "'", "\"", "\\", "@", "+", "#$%&*=?^`{|}~!"};
+	enum { OTHER = 18, CONTROL, INNER, LEAD_2, LEAD_3, LEAD_4 };
+	for (int b = 0; b < 256; b++) {
+		int g = b >= 0xf0 ? LEAD_4 : b >= 0xe0 ? LEAD_3 : b >= 0xc0 ? LEAD_2 : b >= 0x80 ? INNER
+			: b < 32 || b == 127 ? CONTROL : OTHER;
+		for (int i = 0; i < OTHER && g == OTHER; i++)
+			if (strchr(of[i], b))
+				g = i;
+		v->group[b] = (uint8_t)g;
+	}
+	for (int g = 0; g < GROUPS; g++)
+		v->begins[g] = -1;
+	for (int b = 256; b-- > 0;) {
+		v->next_of_group[b] = v->begins[v->group[b]];
+		v->begins[v->group[b]] = (int16_t)b;
+	}
+}
+
+/* Which tokens have bytes of a group, and how many bytes they have. */
+static bool find_groups(GrammarVocab *v)
+{
+	const size_t n_words = (size_t)v->n_words;
+	struct Way { uint32_t end, groups; } *way = malloc(sizeof *way * (v->depth + 2));
+	uint32_t depth = 0, next[GROUPS];
+	v->marks = malloc(sizeof *v->marks * ((size_t)v->n + 1));
+	v->with = calloc(GROUPS * n_words + 1, sizeof *v->with);
+	v->all = calloc(n_words + 1, sizeof *v->all);
+	v->upto = calloc(SHORT * n_words + 1, sizeof *v->upto);
+	v->longer = malloc(sizeof *v->longer * ((size_t)v->n + 1));
+	const bool ok = way && v->marks && v->with && v->all && v->upto && v->longer;
+	fill_groups(v);
+	for (uint32_t i = 0; ok && i < v->n; i++)
+		v->first_mark[v->group[vocab_byte(v, i)] + 1]++;
+	for (int g = 0; g < GROUPS; g++)
+		v->first_mark[g + 1] += v->first_mark[g];
+	memcpy(next, v->first_mark, sizeof next);
+	if (ok)
+		way[0] = (struct Way){v->n, 0};
+	for (uint32_t i = 0; ok && i < v->n; i++) {
+		while (i >= way[depth].end)
+			depth--;
+		const uint8_t group = v->group[vocab_byte(v, i)];
+		const uint32_t above = way[depth].groups, groups = above | (uint32_t)1 << group;
+		v->marks[next[group]++] = (Mark){i, above, depth};
+		way[++depth] = (struct Way){vocab_end(v, i), groups};
+		if (!v->ids[i])
+			continue;
+		vocab_set(v, v->all, i);
+		for (uint32_t left = groups; left; left &= left - 1) {
+			vocab_set(v, v->with + (size_t)__builtin_ctz(left) * n_words, i);
+			v->n_with[__builtin_ctz(left)]++;
+		}
+		if (depth < SHORT)
+			vocab_set(v, v->upto + depth * n_words, i);
+		else
+			v->longer[v->n_longer++] = (Place){i, depth};
+	}
+	for (size_t i = n_words; ok && i < SHORT * n_words; i++)
+		v->upto[i] |= v->upto[i - n_words];
+	free(way);
+	return ok && sort_places(v, &v->longer, v->n_longer);
 }
 
 /* Ids that have no column of the scores are none of the tree. */
@@ -156,7 +223,7 @@ static bool fill(GrammarVocab *v)
 		v->first[vocab_byte(v, i)] = i;
 	measure_tree(v);
 	mark_first(v);
-	return find_strings(v) && find_commas(v);
+	return find_strings(v) && find_groups(v) && find_commas(v);
 }
 
 GrammarVocab *grammar_vocab_open(const Tok *tok, int n_ids)
@@ -200,6 +267,13 @@ void grammar_vocab_close(GrammarVocab *v)
 	free(v->not_first);
 	free(v->in_string);
 	free(v->in_short);
+	free(v->marks);
+	free(v->with);
+	free(v->all);
+	free(v->upto);
+	free(v->longer);
+	for (int i = 0; i < v->n_plain; i++)
+		free(v->plain[i].words);
 	free(v->inside);
 	free(v->closing);
 	free(v->commas);

@@ -4,9 +4,13 @@
 
 #include "runtime/grammar/nodes.h"
 
-enum { SHORT = 32 };
+enum { SHORT = 32, GROUPS = 24, PLAIN_SETS = 32 };
 
 typedef struct Place { uint32_t at, chars; } Place; /* of the tree; characters of a string that begin before it */
+
+/* A place; the groups of the bytes before it, a bit each, and how many bytes. */
+typedef struct Mark { uint32_t at, above, depth; } Mark;
+typedef struct PlainSet { uint32_t groups, *words; } PlainSet; /* [n_words] tokens of these groups alone; NULL: few */
 
 /* Places of the tree in the order of a walk that goes down first: the places below place i are (i, end[i]). */
 struct GrammarVocab {
@@ -17,6 +21,16 @@ struct GrammarVocab {
 	uint32_t *own_ids;   /* where they are not the tokenizer's */
 	uint16_t *height;    /* [n] most bytes that follow below it */
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
+	/* Groups of bytes: expressions mostly have all bytes of one, or none. */
+	uint8_t group[256];
+	int16_t begins[GROUPS], next_of_group[256]; /* the bytes of a group; -1 = none */
+	Mark *marks; uint32_t first_mark[GROUPS + 1]; /* [n] all places by the group of their byte, ascending */
+	uint32_t *with;      /* [GROUPS, n_words] tokens with a byte of the group */
+	uint32_t n_with[GROUPS];
+	PlainSet plain[PLAIN_SETS]; int n_plain; /* that were asked for; under the lock of `atoms` */
+	uint32_t *all;       /* [n_words] tokens of the tree */
+	uint32_t *upto;      /* [SHORT, n_words] of them, those of at most 0, 1, ... bytes */
+	Place *longer; uint32_t n_longer; /* the others, the longest first; chars: bytes */
 	uint32_t first[256]; /* the place that a first byte leads to; n = none */
 	uint32_t depth;      /* most bytes of a token */
 	uint32_t *not_first; /* [n_words] tokens with another text where they are the first one */

@@ -72,6 +72,7 @@ typedef struct ApiPrompt {
 	char *text;      /* [n_bytes] as it is echoed; NULL = not needed; owned */
 	size_t n_bytes;
 	bool is_reasoning; /* it ends where reasoning has begun */
+	bool in_head;      /* it ends before the head of a message (channels.h) */
 	int n_tail;      /* last tokens that ask for an answer; the next turn has none or others in their place */
 } ApiPrompt;
 
@@ -93,6 +94,7 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	json_t *tools;            /* that may be called, as a list in the form of Chat Completions; NULL = none; owned */
 	json_t *custom_tools;     /* names of those of them whose input is a text, as keys; NULL = none; owned */
 	char *repeated;           /* of Responses: an object of what the response repeats; owned */
+	struct Wanted *wanted;    /* the structure that its answers are to have, until it is compiled; NULL = none; owned */
 	Grammar *grammar;         /* of its answers; NULL = they are free; owned */
 	GuideSource guide;        /* the same, with what masks are made of */
 	bool wants_prompt;        /* its tokens alone count: no structure is compiled */
@@ -103,8 +105,8 @@ typedef struct ApiRequest { /* zeroed = empty; api_request_free */
 	int n_unknown;
 } ApiRequest;
 
-/* From a body, parsed, to token ids: r is zeroed before. Any thread; take time that grows with the body. False after
- * filling `e`. */
+/* From a body, parsed, to token ids: r is zeroed before. Any thread; take time that grows with the body. Where
+ * r->wanted is set, structure_compile is still to be called. False after filling `e`. */
 typedef bool ApiReader(const ApiLimits *limits, json_t *body, ApiRequest *r, ApiError *e);
 ApiReader api_read_chat, api_read_completions, api_read_messages, api_read_responses;
 ApiReader api_read_count; /* of Messages: a request that asks for the prompt alone */

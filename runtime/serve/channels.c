@@ -49,6 +49,17 @@ MessageHead channels_read_head(const char *text, size_t n)
 	return head;
 }
 
+json_t *channels_final_form(bool after_reasoning)
+{
+	static const char thought[] = "(?:[^<]|<+[^<|])*<+[|]end[|]>";
+	json_t *next = json_pack("[s,s]", start_mark, "assistant");
+	json_t *first = after_reasoning || !next ? next
+		: json_pack("{s:[s,s,s,{s:s},o]}", "optional", channel_mark, "analysis", CHANNELS_MESSAGE, "regex", thought,
+			next);
+	return first ? json_pack("[o,s,s,{s:s},s]", first, channel_mark, "final", "optional", " <|constrain|>json",
+		CHANNELS_MESSAGE) : NULL;
+}
+
 bool channels_may_end(const char *text, size_t n, bool *is_whole)
 {
 	for (int i = 0; i < N_ENDS; i++)

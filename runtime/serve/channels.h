@@ -8,6 +8,8 @@
 
 #include "runtime/serve/json_scan.h"
 
+#include <jansson.h>
+
 #define CHANNELS_MESSAGE "<|message|>"
 enum { CHANNELS_HEAD_BYTES = 512 };
 
@@ -23,6 +25,10 @@ bool channels_may_be_head(const char *text, size_t n);
 MessageHead channels_read_head(const char *text, size_t n);
 /* May these bytes begin what is after a message? *is_whole: they are that. */
 bool channels_may_end(const char *text, size_t n, bool *is_whole);
+/* What comes before the text of an answer that has a structure, as a form of a grammar: reasoning, perhaps, which has
+ * no "<|" but in the mark that ends it, and the head of the final message; after_reasoning: the head alone. NULL: no
+ * memory. */
+json_t *channels_final_form(bool after_reasoning);
 /* Is a control token of this text one of theirs? */
 bool channels_has_marker(const char *text, size_t n);
 

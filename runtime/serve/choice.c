@@ -208,6 +208,8 @@ bool choice_open(Generation *g, Choice *c)
 	c->stop = -1;
 	const Reasoning *reasoning = g->api->has_parts ? limits->reasoning : NULL;
 	c->parser = pieces_open(r->tools ? limits->tools : NULL, r->tools, reasoning, c->prompt->is_reasoning);
+	if (c->parser && r->grammar)
+		pieces_structured(c->parser);
 	c->reads_markers = r->tools || reasoning;
 	AtlasStatus status =
 		c->parser ? atlas_text_open(limits->plan, !c->reads_markers, &c->stream) : ATLAS_NO_MEMORY;

@@ -6,6 +6,7 @@
  * when neither worker nor engine has anything of it. */
 #include "runtime/serve/generation.h"
 #include "artifacts/json_put.h"
+#include "runtime/serve/structure.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -347,13 +348,22 @@ void generation_batch(Job *job)
 
 /* Beginnings ------------------------------------------------------------ */
 
+static void compile(Job *job)
+{
+	Generation *g = (Generation *)job;
+	structure_compile(&g->call.s->limits, &g->request, &g->call.error);
+}
+
 /* While a worker has it, the loop looks at nothing that is written here. */
 static void work(Job *job)
 {
 	Generation *g = (Generation *)job;
-	api_read_request(&g->call.s->limits, g->api->read, g->call.body, g->call.n_body, &g->request, &g->call.error);
+	const bool good = api_read_request(
+		&g->call.s->limits, g->api->read, g->call.body, g->call.n_body, &g->request, &g->call.error);
 	free(g->call.body);
 	g->call.body = NULL;
+	if (good && g->request.wanted)
+		job->long_work = compile;
 }
 
 /* Room for the scores of the prompt; the first token has none. */

@@ -17,6 +17,20 @@ struct Guide {
 	uint32_t *words;
 };
 
+/* A mark that ends the sequence is no text of it. */
+static void leave_out_ends(Guide *g)
+{
+	int n = 0;
+	for (int i = 0; i < g->source.n_marks; i++) {
+		bool is_end = false;
+		for (int k = 0; k < g->n_ends; k++)
+			is_end |= g->ends[k] == g->source.marks[i];
+		if (!is_end)
+			g->source.marks[n++] = g->source.marks[i];
+	}
+	g->source.n_marks = n;
+}
+
 Guide *guide_open(const GuideSource *source, const int32_t *ends, int n_ends)
 {
 	Guide *g = calloc(1, sizeof *g);
@@ -32,6 +46,7 @@ Guide *guide_open(const GuideSource *source, const int32_t *ends, int n_ends)
 		if (n_ends)
 			memcpy(g->ends, ends, sizeof *ends * (size_t)n_ends);
 		g->n_ends = n_ends;
+		leave_out_ends(g);
 		return g;
 	}
 	guide_close(g);

@@ -32,6 +32,8 @@ struct PieceParser {
 	ToolBlock block;
 	char *message; size_t n_message, cap_message; /* its head; and, of a call, all that came of it */
 	size_t n_head;
+	bool in_string, is_escaped;  /* of a call: within a JSON string, after a '\\' there */
+	bool is_structured;          /* pieces_structured */
 	bool had_text;               /* the piece before this message is text */
 	int n_calls;                 /* given so far */
 	PieceKind kind;              /* of out */
@@ -188,6 +190,7 @@ static bool begin_message(PieceParser *p)
 	p->n_head = p->n_message;
 	if (head.function.n && p->format && p->format->body == TOOL_CHANNELS) {
 		p->mode = IN_CALL;
+		p->in_string = p->is_escaped = false;
 		return true;
 	}
 	if (head.has_recipient && !is_analysis)
@@ -240,9 +243,21 @@ static bool read_head(PieceParser *p, char c)
 	return p->n_message < n || memcmp(p->message + p->n_message - n, mark, n) != 0 || begin_message(p);
 }
 
+/* A byte of a call's arguments: what it writes in a string is no mark. */
+static bool hold_argument(PieceParser *p, char c)
+{
+	p->in_string = p->in_string ? c != '"' || p->is_escaped : c == '"';
+	p->is_escaped = p->in_string && c == '\\' && !p->is_escaped;
+	return p->n_message < MAX_CALL ? hold(p, &c, 1) : give_held(p) && put_plain(p, &c, 1);
+}
+
 static bool read_message(PieceParser *p, char c)
 {
 	bool is_whole;
+	if (p->mode == IN_CALL && p->in_string)
+		return hold_argument(p, c);
+	if (p->mode == IN_TEXT && p->is_structured)
+		return put_plain(p, &c, 1);
 	p->partial[p->n_partial++] = c;
 	if (channels_may_end(p->partial, p->n_partial, &is_whole)) {
 		p->n_partial = is_whole ? 0 : p->n_partial;
@@ -251,9 +266,7 @@ static bool read_message(PieceParser *p, char c)
 	const size_t n = p->n_partial;
 	p->n_partial = 0;
 	read_again(p, p->partial + 1, n - 1);
-	if (p->mode == IN_CALL)
-		return p->n_message < MAX_CALL ? hold(p, p->partial, 1) : give_held(p) && put_plain(p, p->partial, 1);
-	return put_plain(p, p->partial, 1);
+	return p->mode == IN_CALL ? hold_argument(p, p->partial[0]) : put_plain(p, p->partial, 1);
 }
 
 static bool finish_message(PieceParser *p)
@@ -371,6 +384,8 @@ PieceParser *pieces_open(
 		begin_reasoning(p);
 	return p;
 }
+
+void pieces_structured(PieceParser *p) { p->is_structured = true; }
 
 static bool is_plain(const PieceParser *p)
 {

@@ -35,6 +35,8 @@ typedef struct ToolFormat ToolFormat; /* a row of the table of formats (tool_for
  * none; begins_in_reasoning: the prompt has written that already. NULL: no memory. */
 PieceParser *pieces_open(
 	const ToolFormat *format, json_t *tools, const Reasoning *reasoning, bool begins_in_reasoning);
+/* The answer has a structure, which ends it: where it is messages of channels, the text of the last may have marks. */
+void pieces_structured(PieceParser *p);
 /* False: no memory, or the sink returned false; then the parser can only be closed. */
 bool pieces_push(PieceParser *p, const char *bytes, size_t n, PieceSink sink, void *ctx);
 bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx); /* what was held back */

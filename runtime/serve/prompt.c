@@ -1,6 +1,7 @@
 /* prompt.c - prompts of requests as token ids (api.h). */
 #include "runtime/plan_handle.h"
 #include "runtime/serve/api.h"
+#include "runtime/serve/channels.h"
 #include "runtime/serve/pieces.h"
 
 #include <limits.h>
@@ -246,6 +247,7 @@ static int tail_of(const ApiLimits *limits, const ApiPrompt *p, size_t n, const 
 /* Messages to token ids by the plan's own template: control tokens are those that the template wrote. */
 static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, ApiError *e)
 {
+	static const char message[] = CHANNELS_MESSAGE;
 	AtlasChat *chat = NULL;
 	AtlasError error = {0};
 	const AtlasSpan *spans;
@@ -274,6 +276,9 @@ static bool render_chat(const ApiLimits *limits, json_t *request, ApiPrompt *p, 
 	atlas_chat_text(chat, &text, &n, &spans, &n_spans);
 	p->is_reasoning =
 		limits->reasoning && ends_in_reasoning(limits->reasoning, request, text, n, spans, n_spans);
+	p->in_head = limits->reasoning && limits->reasoning->has_channels && !p->is_reasoning &&
+		!json_is_true(api_get(request, "continue_final_message")) &&
+		!(n >= sizeof message - 1 && memcmp(text + n - (sizeof message - 1), message, sizeof message - 1) == 0);
 	const bool good = encode(limits, "messages", text, n, adds ? ATLAS_ADD_SPECIAL : 0, spans, n_spans, p, e) &&
 		check_length(limits, (size_t)p->n, "messages", e);
 	p->n_tail = good ? tail_of(limits, p, n, spans, n_spans) : 0;

@@ -467,7 +467,7 @@ bool api_read_request(const ApiLimits *limits, ApiReader *read, const char *body
 		return false;
 	const bool good = read(limits, object, r, e);
 	json_decref(object);
-	return good;
+	return good && structure_find(limits, r, e);
 }
 
 void api_request_free(ApiRequest *r)
@@ -481,6 +481,7 @@ void api_request_free(ApiRequest *r)
 	json_decref(r->tools);
 	json_decref(r->custom_tools);
 	free(r->repeated);
+	structure_forget(r);
 	grammar_free(r->grammar);
 	free(r->prompts);
 	free(r->bias);

@@ -1,6 +1,7 @@
 /* structure.c - see structure.h. */
 #include "runtime/serve/structure.h"
 #include "runtime/plan_handle.h"
+#include "runtime/serve/channels.h"
 #include "runtime/serve/request.h"
 #include "runtime/serve/tool_formats.h"
 
@@ -67,7 +68,7 @@ static bool is_coming(const Structures *s, const char *key)
 	return c != NULL;
 }
 
-/* In place of the one that was used last the longest ago. Takes the key. */
+/* In place of the one that was used last the longest ago. Takes the key over. */
 static void keep(Structures *s, char *key, Grammar *g)
 {
 	Kept *oldest = &s->kept[0];
@@ -83,78 +84,149 @@ static void keep(Structures *s, char *key, Grammar *g)
 static char *key_of(const GrammarSource *source)
 {
 	char *json = source->json ? json_dumps(source->json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	char *head = source->head ? json_dumps(source->head, JSON_COMPACT) : NULL;
 	const char *body = json ? json : source->text ? source->text : "";
 	const char *before = source->before ? source->before : "";
 	char *key = NULL;
-	if (asprintf(&key, "%d %zu %s%s", (int)source->kind, strlen(before), before, body) < 0)
+	if (asprintf(&key, "%d %zu %s%s\n%s", (int)source->kind, strlen(before), before, body, head ? head : "") < 0)
 		key = NULL;
 	free(json);
+	free(head);
 	return key;
 }
 
-/* The grammar that is kept, or a new one; of requests that ask for one at once the first compiles it, the others wait.
- * Takes the key. NULL after filling `why`. */
-static Grammar *grammar_of(Structures *s, char *key, const GrammarSource *source, GrammarError *why)
+/* What a request wants; all of it owned, but for texts of tool formats. */
+typedef struct Wanted {
+	GrammarSource source;
+	bool is_call;
+	char *text, *key; /* key NULL: structure_find is still to be called */
+	char param[64];
+} Wanted;
+
+void structure_forget(ApiRequest *r)
+{
+	Wanted *w = r->wanted;
+	if (!w)
+		return;
+	json_decref(w->source.json);
+	json_decref(w->source.head);
+	free(w->text);
+	free(w->key);
+	free(w);
+	r->wanted = NULL;
+}
+
+/* The grammar that is kept, or a new one. NULL after filling `why`. */
+static Grammar *grammar_of(Structures *s, Wanted *w, GrammarError *why)
 {
 	Grammar *g;
-	Coming self = {.key = key};
+	Coming self = {.key = w->key};
 	pthread_mutex_lock(&s->lock);
-	while (!(g = find(s, key)) && is_coming(s, key))
+	while (!(g = find(s, w->key)) && is_coming(s, w->key))
 		pthread_cond_wait(&s->compiled, &s->lock);
-	if (g) {
-		pthread_mutex_unlock(&s->lock);
-		free(key);
-		return g;
+	if (!g) {
+		self.next = s->coming;
+		s->coming = &self;
 	}
-	self.next = s->coming;
-	s->coming = &self;
 	pthread_mutex_unlock(&s->lock);
-	g = grammar_compile(source, why);
+	if (g)
+		return g;
+	g = grammar_compile(&w->source, why);
+	if (g)
+		grammar_prepare(g, s->vocab);
 	pthread_mutex_lock(&s->lock);
 	Coming **at = &s->coming;
 	while (*at != &self)
 		at = &(*at)->next;
 	*at = self.next;
-	if (g)
-		keep(s, key, g);
+	if (g) {
+		keep(s, w->key, g);
+		w->key = NULL;
+	}
 	pthread_cond_broadcast(&s->compiled);
 	pthread_mutex_unlock(&s->lock);
-	if (!g)
-		free(key);
 	return g;
 }
 
-static bool compile(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
+bool structure_compile(const ApiLimits *limits, ApiRequest *r, ApiError *e)
+{
+	GrammarError why;
+	Wanted *w = r->wanted;
+	r->grammar = grammar_of(limits->structures, w, &why);
+	r->guide.grammar = r->grammar;
+	if (!r->grammar) {
+		api_refuse(e, 400, w->param, "%s%s%s: %s", w->param, why.pointer[0] ? " at " : "", why.pointer, why.text);
+		e->code = "invalid_structure";
+	}
+	structure_forget(r);
+	return r->grammar != NULL;
+}
+
+/* Puts down what is to be compiled when all of the request is read. */
+static bool want(const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
 	Structures *s = limits->structures;
-	GrammarError why;
 	if (r->wants_prompt)
 		return true;
-	if (r->grammar)
+	if (r->wanted)
 		return api_refuse(e, 400, param, "%s: another field asks for a structure already", param);
 	if (!s || !s->plan->has_tokenizer)
 		return api_refuse(e, 400, param, "%s: the plan holds no tokenizer", param);
-	char *key = key_of(source);
-	if (!key)
+	Wanted *w = r->wanted = calloc(1, sizeof *w);
+	if (!w)
+		return api_refuse(e, 500, NULL, "no memory");
+	*w = (Wanted){.source = *source, .text = source->text ? strdup(source->text) : NULL};
+	w->source.json = json_deep_copy(source->json); /* the body is gone when it is compiled */
+	w->source.text = w->text;
+	w->source.tok = &s->plan->tokenizer;
+	snprintf(w->param, sizeof w->param, "%s", param);
+	if ((source->text && !w->text) || (source->json && !w->source.json))
 		return api_refuse(e, 500, NULL, "no memory");
 	pthread_mutex_lock(&s->lock);
 	if (!s->vocab)
 		s->vocab = grammar_vocab_open(&s->plan->tokenizer, limits->info->vocab);
-	const GrammarVocab *vocab = s->vocab;
+	r->guide.vocab = s->vocab;
 	pthread_mutex_unlock(&s->lock);
-	if (!vocab) {
-		free(key);
-		return api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are words with "
-			"spaces between", param);
+	return r->guide.vocab || api_refuse(e, 400, param, "%s: there is no memory for the vocabulary, or its tokens are "
+		"words with spaces between", param);
+}
+
+/* The vocabulary's own tokens for marks of formats and channels. */
+static void find_marks(const ApiLimits *limits, const Reasoning *reasoning, GuideSource *guide)
+{
+	const Tok *tok = &limits->plan->tokenizer;
+	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
+		const char *bytes;
+		size_t n;
+		bool special;
+		const int32_t id = (int32_t)tok->added[i].id;
+		if (id < limits->info->vocab && tok_token_bytes(tok, id, &bytes, &n, &special) &&
+			tool_format_has_marker(limits->tools, reasoning, bytes, n))
+			guide->marks[guide->n_marks++] = id;
 	}
-	r->guide.vocab = vocab;
-	r->grammar = grammar_of(s, key, source, &why);
-	if (!r->grammar) {
-		api_refuse(e, 400, param, "%s%s%s: %s", param, why.pointer[0] ? " at " : "", why.pointer, why.text);
-		e->code = "invalid_structure";
-		return false;
-	}
+}
+
+bool structure_find(const ApiLimits *limits, ApiRequest *r, ApiError *e)
+{
+	Structures *s = limits->structures;
+	Wanted *w = r->wanted;
+	const bool has_channels = limits->reasoning && limits->reasoning->has_channels && r->n_prompts == 1;
+	if (!w)
+		return true;
+	if (has_channels && !w->is_call && (r->prompts[0].in_head || r->prompts[0].is_reasoning)) {
+		if (!(w->source.head = channels_final_form(r->prompts[0].is_reasoning)))
+			return api_refuse(e, 500, NULL, "no memory");
+		find_marks(limits, limits->reasoning, &r->guide);
+	} else if (w->is_call)
+		find_marks(limits, NULL, &r->guide);
+	if (!(w->key = key_of(&w->source)))
+		return api_refuse(e, 500, NULL, "no memory");
+	pthread_mutex_lock(&s->lock);
+	r->grammar = find(s, w->key);
+	pthread_mutex_unlock(&s->lock);
 	r->guide.grammar = r->grammar;
+	if (r->grammar)
+		structure_forget(r);
 	return true;
 }
 
@@ -166,7 +238,7 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
 	if (!parsed)
 		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
-	const bool good = compile(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
+	const bool good = want(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
 	json_decref(parsed);
 	return good;
 }
@@ -174,19 +246,10 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 bool structure_of_call(
 	const ApiLimits *limits, const GrammarSource *source, const char *param, ApiRequest *r, ApiError *e)
 {
-	const Tok *tok = &limits->plan->tokenizer;
-	GuideSource *guide = &r->guide;
-	if (!compile(limits, source, param, r, e) || r->wants_prompt)
-		return r->wants_prompt;
-	for (uint32_t i = 0; i < tok->count[TOK_SEC_ADDED] && guide->n_marks < GUIDE_MARKS; i++) {
-		const char *bytes;
-		size_t n;
-		bool special;
-		const int32_t id = (int32_t)tok->added[i].id;
-		if (id < limits->info->vocab && tok_token_bytes(tok, id, &bytes, &n, &special) &&
-			tool_format_has_marker(limits->tools, NULL, bytes, n))
-			guide->marks[guide->n_marks++] = id;
-	}
+	if (!want(limits, source, param, r, e))
+		return false;
+	if (r->wanted)
+		r->wanted->is_call = true;
 	return true;
 }
 
@@ -194,7 +257,7 @@ static bool compile_regex(const ApiLimits *limits, json_t *text, const char *par
 {
 	if (!json_is_string(text))
 		return api_refuse(e, 400, param, "%s is %s: expected a string", param, api_kind(text));
-	return compile(
+	return want(
 		limits, &(GrammarSource){.kind = GRAMMAR_REGEX, .text = json_string_value(text)}, param, r, e);
 }
 
@@ -202,14 +265,14 @@ static bool compile_choice(const ApiLimits *limits, json_t *list, const char *pa
 {
 	if (!json_is_array(list))
 		return api_refuse(e, 400, param, "%s is %s: expected a list of strings", param, api_kind(list));
-	return compile(limits, &(GrammarSource){.kind = GRAMMAR_CHOICE, .json = list}, param, r, e);
+	return want(limits, &(GrammarSource){.kind = GRAMMAR_CHOICE, .json = list}, param, r, e);
 }
 
 static bool compile_object(const ApiLimits *limits, json_t *value, const char *param, ApiRequest *r, ApiError *e)
 {
 	if (!json_is_boolean(value))
 		return api_refuse(e, 400, param, "%s is %s: expected true or false", param, api_kind(value));
-	return json_is_false(value) || compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+	return json_is_false(value) || want(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
 }
 
 bool request_format(const ApiLimits *limits, json_t *format, const char *param, ApiRequest *r, ApiError *e)
@@ -225,7 +288,7 @@ bool request_format(const ApiLimits *limits, json_t *format, const char *param, 
 	if (type && strcmp(type, "text") == 0)
 		return true;
 	if (type && strcmp(type, "json_object") == 0)
-		return compile(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
+		return want(limits, &(GrammarSource){.kind = GRAMMAR_OBJECT}, param, r, e);
 	if (!type || strcmp(type, "json_schema") != 0)
 		return api_refuse(e, 400, param, "%s.type: expected \"text\", \"json_object\" or \"json_schema\"", param);
 	json_t *inner = api_get(format, "json_schema");

@@ -209,8 +209,28 @@ static json_t *json_form(const Maker *m, json_t *schema)
 	return three(before, json_pack("{s:O}", "schema", schema), has_breaks ? "\n" : "");
 }
 
-static json_t *literal_form(const Maker *m, json_t *value)
+/* Has a string of the value what ends it in this format? */
+static bool has_mark(const Maker *m, json_t *value)
 {
+	const char *mark = m->format->marks.quote ? m->format->marks.quote : m->format->marks.valued, *key;
+	json_t *member;
+	size_t i;
+	bool has = false;
+	mark = mark ? mark + strspn(mark, " \n") : "";
+	const size_t n = strcspn(mark, "\n");
+	if (!n)
+		return false;
+	json_object_foreach(value, key, member)
+		has = has || memmem(key, strlen(key), mark, n) || has_mark(m, member);
+	json_array_foreach(value, i, member)
+		has = has || has_mark(m, member);
+	return has || (json_is_string(value) && memmem(json_string_value(value), json_string_length(value), mark, n));
+}
+
+static json_t *literal_form(Maker *m, json_t *value)
+{
+	if (has_mark(m, value))
+		return refuse(m, "a text with the mark that ends it cannot be forced in this form of calls");
 	if (m->format->marks.quote)
 		return quoted_text(m->format->marks.quote, value);
 	json_t *schema = json_is_string(value) ? NULL : json_pack("{s:O}", "const", value);

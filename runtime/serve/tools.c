@@ -131,7 +131,7 @@ static bool read_choice(json_t *request, json_t *tools, ToolChoice *choice, cons
 static bool force_call(const ApiLimits *limits, json_t *tools, const char *only, ApiRequest *r, ApiError *e)
 {
 	static const char name[] = "tool_choice";
-	if (r->grammar)
+	if (r->wanted)
 		return api_refuse(e, 400, name, "%s: another field asks for a structure of the answer already", name);
 	const ToolFormat *f = limits->tools;
 	FormError why = {{0}, {0}};

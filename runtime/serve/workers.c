@@ -1,4 +1,4 @@
-/* workers.c - see workers.h: one list with a lock for each direction, and an eventfd that wakes the loop. */
+/* workers.c - see workers.h: lists with a lock, and an eventfd that wakes the loop. */
 #include "runtime/serve/workers.h"
 
 #include <event2/event.h>
@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct JobList { Job *first, **end; } JobList;
@@ -94,31 +95,64 @@ void mail_close(Mail *mail)
 
 /* Workers ------------------------------------------------------------ */
 
-enum { MOST_WORKERS = 16, STACK_BYTES = 8 << 20 }; /* a template may take 2 MiB */
+enum {
+	MOST_WORKERS = 16, MOST_LONG = 2,
+	STACK_BYTES = 8 << 20, /* a template may take 2 MiB */
+	LONG_NICE = 5,         /* the engine's thread goes first where there are few processors */
+};
+
+typedef struct Lane { JobList jobs; pthread_cond_t more; } Lane; /* that some threads serve */
+
 struct Workers {
 	Mail *mail;
 	pthread_mutex_t lock;
-	pthread_cond_t more;
-	JobList jobs;
-	pthread_t threads[MOST_WORKERS];
+	Lane quick, slow;
+	pthread_t threads[MOST_WORKERS + MOST_LONG];
 	int n;
 	bool is_ending;
 };
 
+static void add_to(Workers *w, Lane *lane, Job *job)
+{
+	pthread_mutex_lock(&w->lock);
+	add(&lane->jobs, job);
+	pthread_cond_signal(&lane->more);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* NULL: no more are done. */
+static Job *next_of(Workers *w, Lane *lane)
+{
+	pthread_mutex_lock(&w->lock);
+	while (!lane->jobs.first && !w->is_ending)
+		pthread_cond_wait(&lane->more, &w->lock);
+	Job *job = w->is_ending ? NULL : take(&lane->jobs);
+	pthread_mutex_unlock(&w->lock);
+	return job;
+}
+
 static void *work(void *arg)
 {
 	Workers *w = arg;
-	for (;;) {
-		pthread_mutex_lock(&w->lock);
-		while (!w->jobs.first && !w->is_ending)
-			pthread_cond_wait(&w->more, &w->lock);
-		Job *job = w->is_ending ? NULL : take(&w->jobs);
-		pthread_mutex_unlock(&w->lock);
-		if (!job)
-			return NULL;
+	for (Job *job; (job = next_of(w, &w->quick));) {
 		job->work(job);
+		if (job->long_work)
+			add_to(w, &w->slow, job);
+		else
+			mail_post(w->mail, job);
+	}
+	return NULL;
+}
+
+static void *work_long(void *arg)
+{
+	Workers *w = arg;
+	setpriority(PRIO_PROCESS, (id_t)gettid(), LONG_NICE); /* of this thread alone */
+	for (Job *job; (job = next_of(w, &w->slow));) {
+		job->long_work(job);
 		mail_post(w->mail, job);
 	}
+	return NULL;
 }
 
 Workers *workers_open(Mail *mail, int n)
@@ -128,27 +162,27 @@ Workers *workers_open(Mail *mail, int n)
 	if (!w)
 		return NULL;
 	w->mail = mail;
-	w->jobs.end = &w->jobs.first;
+	w->quick.jobs.end = &w->quick.jobs.first;
+	w->slow.jobs.end = &w->slow.jobs.first;
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->more, NULL);
+	pthread_cond_init(&w->quick.more, NULL);
+	pthread_cond_init(&w->slow.more, NULL);
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	while (w->n < n && w->n < MOST_WORKERS && pthread_create(&w->threads[w->n], &attributes, work, w) == 0)
+	int n_long = 0;
+	while (n_long < n && n_long < MOST_LONG && pthread_create(&w->threads[w->n], &attributes, work_long, w) == 0)
+		w->n = ++n_long;
+	while (w->n < n_long + n && w->n < n_long + MOST_WORKERS &&
+		pthread_create(&w->threads[w->n], &attributes, work, w) == 0)
 		w->n++;
 	pthread_attr_destroy(&attributes);
-	if (w->n)
+	if (n_long && w->n > n_long)
 		return w;
 	workers_close(w);
 	return NULL;
 }
 
-void workers_add(Workers *w, Job *job)
-{
-	pthread_mutex_lock(&w->lock);
-	add(&w->jobs, job);
-	pthread_cond_signal(&w->more);
-	pthread_mutex_unlock(&w->lock);
-}
+void workers_add(Workers *w, Job *job) { add_to(w, &w->quick, job); }
 
 void workers_close(Workers *w)
 {
@@ -156,13 +190,15 @@ void workers_close(Workers *w)
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->is_ending = true;
-	pthread_cond_broadcast(&w->more);
+	pthread_cond_broadcast(&w->quick.more);
+	pthread_cond_broadcast(&w->slow.more);
 	pthread_mutex_unlock(&w->lock);
 	for (int i = 0; i < w->n; i++)
 		pthread_join(w->threads[i], NULL);
-	for (Job *job; (job = take(&w->jobs));)
+	for (Job *job; (job = take(&w->quick.jobs)) || (job = take(&w->slow.jobs));)
 		mail_post(w->mail, job);
-	pthread_cond_destroy(&w->more);
+	pthread_cond_destroy(&w->quick.more);
+	pthread_cond_destroy(&w->slow.more);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
 }

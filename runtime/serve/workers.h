@@ -1,7 +1,8 @@
 /* workers.h - threads that do what would hold up the event loop, and the way back to it.
  *
- * A Job goes to a worker, which calls `work`, and then to the loop, which calls `done`. The engine posts jobs without
- * `work` straight to the loop. Jobs of one poster arrive in their order. A job has one owner at a time.
+ * A Job goes to a worker, which calls `work`, and then to the loop, which calls `done`. Where `work` sets `long_work`,
+ * that is called in between, by one of a few other threads, so that jobs of a millisecond never wait for jobs of half a
+ * second. The engine posts jobs without `work` straight to the loop. A job has one owner at a time.
  */
 #ifndef ATLAS_WORKERS_H
 #define ATLAS_WORKERS_H
@@ -13,6 +14,7 @@ typedef struct Job Job;
 struct Job {
 	Job *next;
 	void (*work)(Job *); /* in a worker */
+	void (*long_work)(Job *); /* NULL, until `work` sets it: in a thread for what takes long */
 	void (*done)(Job *); /* in the loop's thread */
 };
 
@@ -22,8 +24,9 @@ void mail_post(Mail *mail, Job *job);     /* any thread */
 void mail_close(Mail *mail);              /* after it delivered what was posted; NULL is fine */
 
 typedef struct Workers Workers;
-Workers *workers_open(Mail *mail, int n); /* NULL: no memory or thread */
+/* n threads, and at most two for long work. NULL: no memory or thread. */
+Workers *workers_open(Mail *mail, int n);
 void workers_add(Workers *w, Job *job);
-void workers_close(Workers *w);           /* jobs that no worker has begun go back without `work`; NULL is fine */
+void workers_close(Workers *w);           /* jobs that no thread has begun go back without it; NULL is fine */
 
 #endif

@@ -654,7 +654,7 @@ static bool run_grammar(const uint8_t *bytes, size_t n)
 		memcpy(text, bytes + 1, n - 1);
 	const int kind = n ? bytes[0] : 0;
 	GrammarSource source = {.kind = kind == 'r' ? GRAMMAR_REGEX : kind == 'c' ? GRAMMAR_CHOICE : GRAMMAR_SCHEMA,
-		.text = text};
+		.text = text, .tok = &small_plan()->tokenizer};
 	source.json = kind == 'r' ? NULL : json_loads(text, JSON_DECODE_ANY, NULL);
 	Grammar *g = kind == 'r' || source.json ? grammar_compile(&source, &e) : NULL;
 	if (!g && (kind == 'r' || source.json) && !e.text[0])

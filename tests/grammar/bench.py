@@ -5,8 +5,8 @@
 
 Each FOLDER has the tokenizer.json of a real model. A row is a schema: microseconds of a mask, median and largest over the
 tokens of texts that both allow. The first text of a grammar meets its states for the first time, later ones have met most
-of them. Times here are by the clock of the process that makes the mask; those of llguidance are of its call from Python,
-which adds about a microsecond."""
+of them; what is made where a grammar is compiled does not count. Times here are of the processor, by the thread that makes
+the mask; those of llguidance are by the clock, of its call from Python, which adds about a microsecond."""
 
 import argparse
 import json

@@ -33,6 +33,9 @@ class Vocabulary:
         """What a token of a text is."""
         return bytes(self.of_bytes[c] for c in self.tokenizer.id_to_token(int(token)))
 
+    def of_one_byte(self, byte):
+        return self.tokenizer.token_to_id(next(c for c, b in self.of_bytes.items() if b == byte))
+
     def text(self, token):
         return self.tokenizer.id_to_token(int(token)) or ""
 

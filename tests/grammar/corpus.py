@@ -7,18 +7,24 @@ FOLDER has JSON files: of an unpacked package of PyPI (pip download --no-deps; u
 Test Suite, whose files hold many schemas. Of each origin at most -n are taken, always the same. Left out are those that
 are no JSON schema by their own draft, that have more than 64 KiB, and that refer to another file, which a request cannot
 have. Each schema is compiled, and texts of it are written at random, which `jsonschema` judges if they end. The table has
-the reasons of those that were refused, and how many llguidance refuses."""
+the reasons of those that were refused, and how many llguidance refuses. Where xgrammar is installed, of which only its
+grammars are used and nothing of torch, it has how many that refuses, and how many of our texts it takes."""
 
 import argparse
 import collections
+import contextlib
 import hashlib
+import importlib.util
 import json
+import os
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 import jsonschema
 import llguidance
@@ -126,6 +132,45 @@ def peer_takes(peer, schema):
     return not matcher.is_error()
 
 
+def open_xgrammar():
+    """A function that says of a schema and our texts of it how many xgrammar takes; None: it refuses the schema. None where
+    it is not installed. It may end its process or take long, so each schema has a process of its own."""
+    if not importlib.util.find_spec("xgrammar"):
+        return None
+    for name in ("torch", "transformers", "triton"):  # imported, but not needed by grammars
+        if not importlib.util.find_spec(name):
+            sys.modules[name] = mock.MagicMock(Tensor=type("Tensor", (), {}), __version__="2")
+    with contextlib.redirect_stderr(None):
+        import xgrammar
+    tokens = xgrammar.TokenizerInfo([bytes([b]) for b in range(256)] + [b"</s>"], stop_token_ids=[256])
+    compiler = xgrammar.GrammarCompiler(tokens)
+
+    def says(schema, texts):
+        compiled = compiler.compile_json_schema(json.dumps(schema), any_whitespace=True, strict_mode=False)
+        takes = 0
+        for text in texts:
+            matcher = xgrammar.GrammarMatcher(compiled, terminate_without_stop_token=True)
+            takes += matcher.accept_string(text) and matcher.is_terminated()
+        return takes
+
+    def ask(schema, texts, seconds=20):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(seconds)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            with contextlib.suppress(BaseException):
+                os.write(writer, bytes([says(schema, texts)]))
+            os._exit(0)
+        os.close(writer)
+        said = os.read(reader, 1)
+        os.close(reader)
+        os.waitpid(child, 0)
+        return said[0] if said else None
+
+    return ask
+
+
 def write(probe, vocab, end, rng, steps=200):
     """A text drawn at random, mostly of tokens that end something; None where it did not end in time."""
     text = b""
@@ -153,8 +198,10 @@ def judge(schema, text):
         return None
 
 
-def examine(probe, vocab, end, peer, schemas, texts, counts):
+def examine(probe, vocab, end, peer, other, schemas, texts, counts):
     for number, (name, schema) in enumerate(schemas):
+        if "properties" in schema and "type" not in schema:  # else most of its texts are short ones of no object
+            schema = {"type": "object"} | schema
         counts["schemas"] += 1
         took = peer_takes(peer, schema)
         counts["llguidance refuses"] += not took
@@ -163,8 +210,10 @@ def examine(probe, vocab, end, peer, schemas, texts, counts):
         except Refused as refused:
             counts["refused"] += 1
             counts["refused by both"] += not took
+            counts["xgrammar refuses"] += bool(other) and other(schema, []) is None
             yield reason(refused)[0]
             continue
+        valid = []
         for seed in range(texts):
             probe.again()
             text = write(probe, vocab, end, random.Random(f"{number} {seed}"))
@@ -173,6 +222,11 @@ def examine(probe, vocab, end, peer, schemas, texts, counts):
             counts["texts not valid"] += good is False
             if good is False:
                 print(f"NOT VALID {name}: {text[:300]}", file=sys.stderr)
+            valid += [text] if good else []
+        takes = other(schema, valid) if other else 0
+        counts["xgrammar refuses"] += takes is None
+        counts["texts for xgrammar"] += 0 if takes is None else len(valid)
+        counts["xgrammar takes"] += takes or 0
 
 
 def main():
@@ -190,7 +244,7 @@ def main():
     of_char = {char: byte for byte, char in bytes_to_unicode().items()}
     vocab = [bytes(of_char.get(c, 63) for c in tokenizer.id_to_token(i) or "") for i in range(n_ids)]
     peer = llguidance.LLTokenizer(text, n_vocab=n_ids, eos_token=end)
-    reasons, rows = collections.Counter(), []
+    reasons, rows, other = collections.Counter(), [], open_xgrammar()
     with tempfile.TemporaryDirectory() as temporary:
         image = pathlib.Path(temporary) / "image"
         subprocess.run([args.build_dir / "tests/tokdump", folder, str(n_ids), image], check=True, stdout=-3)
@@ -199,11 +253,12 @@ def main():
             name, _, path = origin.partition("=")
             counts = collections.Counter()
             schemas = corpus(pathlib.Path(path), args.n)
-            reasons.update(examine(probe, vocab, end, peer, schemas, args.texts, counts))
+            reasons.update(examine(probe, vocab, end, peer, other, schemas, args.texts, counts))
             rows.append((name, counts))
         probe.close()
     rows.append(("all", sum((counts for _, counts in rows), collections.Counter())))
     names = ["schemas", "refused", "llguidance refuses", "refused by both", "texts judged", "texts not valid"]
+    names += ["xgrammar refuses", "texts for xgrammar", "xgrammar takes"] if other else []
     print(f"{'':22}" + "".join(f"{n:>20}" for n in names))
     for name, counts in rows:
         print(f"{name:22}" + "".join(f"{counts[n]:20d}" for n in names))

@@ -21,7 +21,7 @@
 static uint64_t nanoseconds(void)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -47,10 +47,10 @@ static void put(const void *p, size_t n)
 
 static void put_int(uint32_t n) { put(&n, sizeof n); }
 
-static Grammar *compile(char kind, const char *payload, size_t n, GrammarError *e)
+static Grammar *compile(const Tok *tok, char kind, const char *payload, size_t n, GrammarError *e)
 {
 	const GrammarKind kinds[] = {GRAMMAR_SCHEMA, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_OBJECT};
-	GrammarSource source = {.kind = kinds[strchr("srco", kind) - "srco"], .text = payload};
+	GrammarSource source = {.kind = kinds[strchr("srco", kind) - "srco"], .text = payload, .tok = tok};
 	json_error_t at;
 	source.json = kind == 's' || kind == 'c' ? json_loadb(payload, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &at) : NULL;
 	if ((kind == 's' || kind == 'c') && !source.json) {
@@ -104,7 +104,9 @@ int main(int argc, char **argv)
 			char reply[600];
 			grammar_text_close(t);
 			grammar_free(g);
-			g = compile((char)kind, payload, n, &e);
+			g = compile(&tok, (char)kind, payload, n, &e);
+			if (g)
+				grammar_prepare(g, v);
 			t = g ? grammar_text_open(g, v, &end, 1) : NULL;
 			const int k = g ? 0 : snprintf(reply, sizeof reply, "%s\n%s", e.pointer, e.text);
 			put_int((uint32_t)k);

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import unicodedata
 
 import jsonschema
 import llguidance
@@ -146,6 +147,36 @@ def test_masks_do_not_depend_on_those_before(vocabulary, expression):
             assert probe.tokens(tokens[:n]) == n and np.array_equal(probe.mask()[0], mask), tokens[:n]
 
 
+# Bytes that only lead on, between others that do not; the length of what they repeat.
+LEADING = [
+    ("[a-z0-9]+(-[a-z0-9]+)*", {}, "abc-d3", None),
+    ("[A-Za-zÀ-ÿ ,.'-]{2,200}", {}, "é, e.", 200),
+    ("[A-Za-zÀ-ÿ ,.'-]+", {"minLength": 2, "maxLength": 77}, "e é", 77),
+    ("[A-Z]{3}[a-z_]{40}x?", {}, "ABC", 43),
+    ("([a-z]{1,20}[.]){1,4}[A-Za-z]{2,35}", {}, "a.ab", None),
+    ("[ -~]{0,90}", {}, "#!", 90),
+    ("-{0,150}[0-9 ]{0,150}", {}, "", None),
+]
+
+
+@pytest.mark.parametrize("pattern,more,begin,most", LEADING)
+def test_masks_near_the_end_of_a_count(vocabulary, pattern, more, begin, most):
+    """Sets of tokens that are taken as a whole are cut where few characters are left."""
+    schema = {"type": "string", "pattern": f"^{pattern}$"} | more
+    probe = vocabulary.probe
+    for left in (0, 1, 2, 3, 5, 8, 15, 16, 17, 30, 31, 32, 33, 34, 50, 70) if most else (0,):
+        text = ('"' + begin + "e" * (most - left - len(begin) if most else 0)).encode()
+        probe.schema(schema)
+        assert probe.bytes(text)
+        source = schema | {"x-guidance": POLICY}
+        matcher = llguidance.LLMatcher(
+            vocabulary.peer, llguidance.LLMatcher.grammar_from_json_schema(json.dumps(source))
+        )
+        for byte in text:  # a token of each byte: the text that the masks follow is the same
+            assert matcher.consume_token(vocabulary.of_one_byte(byte))
+        compare(vocabulary, matcher, probe.mask()[0], text)
+
+
 @pytest.mark.parametrize("number", range(len(OURS)))
 def test_documents_of_what_is_ours_alone(vocabulary, number):
     assert check(vocabulary, OURS[number], number, 12, False) > 0
@@ -198,6 +229,37 @@ def test_expressions_are_those_of_python(vocabulary):
             assert whole == bool(re.fullmatch(expression, text)), (expression, text)
 
 
+@pytest.mark.parametrize(
+    "name", ["L", "Lu", "Letter", "gc=Ll", "N", "Nd", "General_Category=Number", "P", "M", "S", "Sc", "Z", "Zs", "LC"]
+)
+def test_classes_of_unicode_are_those_of_python(vocabulary, name):
+    """Of letters of many scripts, alone, without them and within brackets, in expressions and in patterns of strings."""
+    short = {"Letter": "L", "General_Category=Number": "N"}.get(name, name.removeprefix("gc="))
+    points = [
+        *range(0x20, 0x7F),
+        *range(0xA0, 0x600, 7),
+        *range(0x900, 0x3100, 61),
+        0x4E2D,
+        0xAC00,
+        0x1D400,
+        0x1F600,
+        0x2028,
+    ]
+    ways = [(rf"\p{{{name}}}", "", True), (rf"\P{{{name}}}", "", False), (rf"[\p{{{name}}}_-]", "_-", True),
+            (rf"[^\p{{{name}}}x]", "x", False)]  # fmt: skip
+    for (way, extra, is_in), kind in zip(ways, "rsrs", strict=True):
+        vocabulary.probe.compile(kind, way if kind == "r" else json.dumps({"type": "string", "pattern": f"^{way}$"}))
+        for c in map(chr, points):
+            category = unicodedata.category(c)
+            if category == "Cn":
+                continue
+            has = category in ("Lu", "Ll", "Lt") if short == "LC" else category.startswith(short)
+            wanted = (has or c in extra) == is_in
+            vocabulary.probe.again()
+            text = c if kind == "r" else json.dumps(c, ensure_ascii=False)
+            assert (vocabulary.probe.bytes(text.encode()) and vocabulary.probe.mask()[1]) == wanted, (way, c)
+
+
 LOOKING = ["^(?!aws:)[a-z:]+$", "(?!^[0-9]+$)^[0-9a-c]{1,3}$", "^(?=.{2,3}$)[ab1]+", "(?!a)b", "(?=b)", "^(^(?=a)|1)(?!.*--)",
            "^[ab]{0,200}$", "^1[ab]{50,90}$", "[ab]{1,99}", "^[ab]{2,70}", "c{2,60}$"]  # fmt: skip
 
@@ -246,6 +308,9 @@ def test_counts_beside_a_pattern(vocabulary, pattern, lo, hi):
         ({"dependentRequired": {"a": 1}, "type": "object"}, "/dependencies", "a list of strings"),
         ({"properties": {"a/~": {"type": "strin"}}}, "/properties/a~1~0/type", "a type of JSON"),
         ({"$defs": {"x": {"pattern": "\\b"}}, "$ref": "#/$defs/x"}, "/pattern", "borders of words"),
+        ({"pattern": "\\p{Script=Greek}"}, "/pattern", "only general categories"),
+        ({"pattern": "[\\p{L]"}, "/pattern", "'}' is expected"),
+        ({"pattern": "\\pL"}, "/pattern", "'{' is expected"),
         ({"$ref": "other.json"}, "/$ref", "a place of this schema"),
         ({"$ref": "#"}, "", "nothing can match"),
         ({"allOf": [{"$ref": "#"}]}, "/allOf", "lead back"),

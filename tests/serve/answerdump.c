@@ -47,6 +47,8 @@ bool pieces_finish(PieceParser *p, PieceSink sink, void *ctx)
 	return pieces_push(p, "", 0, sink, ctx);
 }
 
+void pieces_structured(PieceParser *p) { (void)p; }
+
 void pieces_close(PieceParser *p) { free(p); }
 
 /* Answers ------------------------------------------------------------ */

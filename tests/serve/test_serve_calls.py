@@ -807,6 +807,110 @@ def test_a_call_that_must_be_begins_with_its_token(servers):
     assert first["token"] == "[TOOL_CALLS]"
 
 
+A_NUMBER = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 99, "minimum": 0}}, "required": ["a"],
+            "additionalProperties": False}  # fmt: skip
+
+
+def in_final(got, stream):
+    """(content, reasoning, finish reason) of an answer of A_NUMBER."""
+    if stream:
+        content, reasoning, calls, finish, _ = joined(got)
+    else:
+        [choice] = got.choices
+        content, finish, calls = choice.message.content, choice.finish_reason, calls_of(choice.message)
+        reasoning = getattr(choice.message, "reasoning_content", None) or ""
+    assert not calls
+    if finish == "stop":
+        jsonschema.validate(json.loads(content), A_NUMBER)
+    else:  # it thinks to the end, or is cut
+        assert finish == "length" and (not content or content.startswith("{")), content
+    return content, reasoning, finish
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_structure_in_the_final_channel(servers, stream):
+    """Reasoning, perhaps, and the head of the last message come before the JSON, whatever the model would write."""
+    client = client_of(servers("harmony"))
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": A_NUMBER}}
+    seen = set()
+    for seed in range(8):
+        asked = ask(["plain", "no"][seed % 2], response_format=schema, seed=seed, temperature=1, max_tokens=300)
+        if seed >= 4:
+            asked["logit_bias"] = {str(ord("f")): 50}  # of "final", where "analysis" may come too
+        seen.add(in_final(client.chat.completions.create(**asked, stream=stream), stream))
+    assert "stop" in {finish for _, _, finish in seen} and {bool(reasoning) for _, reasoning, _ in seen} == {
+        True,
+        False,
+    }
+    raw = {"model": "tiny", "prompt": "x", "guided_json": A_NUMBER, "max_tokens": 60}  # a prompt of one's own: no head
+    assert servers("harmony").post("/v1/completions", raw)[1]["choices"][0]["text"].startswith('{"a":')
+
+
+def test_a_structure_may_have_marks_in_it(servers):
+    """Those of channels end no message there: JSON is never cut."""
+    server = servers("harmony")
+    said = {"const": 'a<|end|>"<|start|>assistant<|channel|>final<|message|>b<|call|>'}
+    asked = ask("plain", response_format={"type": "json_schema", "json_schema": {"schema": said}}, max_tokens=400)
+    for seed in range(3):
+        [got] = server.post("/v1/chat/completions", asked | {"temperature": 1, "seed": seed})[1]["choices"]
+        assert got["finish_reason"] == "length" or json.loads(got["message"]["content"]) == said["const"]
+
+
+# What formats write around values, and what a reader may take for something else.
+ENDS = ["</tool_call>", "</parameter>", "</function>", "</arg_value>", "</invoke>", "<|end|>", "<|call|>", "<|tool_call>",
+        "<tool_call|>", '<|"|>', "<escape>", "```", ")", "}", "]", "</function_calls>", "<|tool_call_end|>", "<|END_ACTION|>",
+        "<｜tool▁call▁end｜>", "</｜DSML｜parameter>", "<|tool_calls_section_end|>", "</minimax:tool_call>"]  # fmt: skip
+MARKS = [
+    *(f"a{end}b" for end in ENDS),
+    "".join(ENDS),
+    "\n",
+    " x ",
+    "null",
+    "5",
+    "\nx\n",
+    "",
+    "<",
+    "\\",
+    '"',
+    "'",
+    '"a"',
+    "{}",
+    ["</invoke>", 5],
+]
+
+
+def a_call(values):
+    """Of a tool whose arguments can only be these, each said in one of two ways."""
+    ways = [lambda v: {"const": v}, lambda v: {"enum": [v]}]
+    schemas = {name: ways[i % 2](value) for i, (name, value) in enumerate(values.items())}
+    return tool("f", schemas, required=list(values), additionalProperties=False)
+
+
+FORMS = ["hermes", "qwen3_coder", "llama3_json", "mistral_calls", "glm45", "minimax_m2", "seed_oss", "gemma4",
+         "functiongemma", "olmo3", "lfm2", "phi4_mini_json", "cohere", "deepseek_v3", "deepseek_v32", "kimi_k2",
+         "hunyuan", "hy_v3", "longcat_xml", "harmony", "functionary"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_values_of_forced_calls_may_look_like_marks(start, servers, folders, small_plan_of, form):
+    """Each value comes back as it is, or its schema is refused: a mark within a value ends no call."""
+    server = servers(form) if form in ("hermes", "harmony") else start(
+        small_plan_of(folders["hermes"], "--target", "none"), "--name", "tiny", "--tool-format", form)  # fmt: skip
+    taken = []
+    for value in MARKS:
+        asked = ask("no", tools=[a_call({"v": value})], tool_choice="required", max_tokens=1)
+        status, got = server.post("/v1/chat/completions", asked)
+        assert status == 200 or got["error"]["code"] == "invalid_structure", got
+        taken += [value] if status == 200 else []
+    assert len(taken) > len(MARKS) // 2, taken
+    for some in (taken[::2], taken[1::2]):
+        wanted = {f"v{i}": value for i, value in enumerate(some)}
+        asked = ask("no", tools=[a_call(wanted)], tool_choice="required", max_tokens=2000)
+        got = server.post("/v1/chat/completions", asked)[1]["choices"][0]["message"]
+        assert [c["function"]["name"] for c in got.get("tool_calls", [])] == ["f"], got
+        assert json.loads(got["tool_calls"][0]["function"]["arguments"]) == wanted
+
+
 def message(role="assistant", content="", **more):
     return {"role": role, "content": content} | more
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import re
+import time
 
 import anthropic
 import jsonschema
@@ -218,6 +219,39 @@ def test_a_deep_or_ambiguous_source_is_refused_in_time(served):
     ):
         status, answer = served.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 4} | source, timeout=20)
         assert status == 400, answer
+
+
+def test_a_long_compilation_holds_up_nobody(start, trained):
+    """With one worker, while grammars of a tenth of a second each are compiled, a request without one is answered before
+    most of them, and so is one whose grammar is kept."""
+    server = start(trained, "--workers", 1)
+    kept = {"prompt": PROMPT, "guided_choice": ["yes"], "max_tokens": 4}
+    assert server.post("/v1/completions", kept)[0] == 200
+    answered = []
+
+    def ask_for(name, path, body):
+        status, answer = server.post(path, body, timeout=120)
+        assert status in (200, 400), answer
+        answered.append(name)
+
+    slow = [
+        {"prompt": PROMPT, "guided_regex": f"(x|y)*x(x|y){{{13 + i % 2}}}{'z' * i}", "max_tokens": 1} for i in range(12)
+    ]
+    quick = [
+        ("/tokenize", {"prompt": PROMPT}),
+        ("/v1/completions", {"prompt": PROMPT, "max_tokens": 1}),
+        ("/v1/completions", kept),
+    ]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        waiting = [pool.submit(ask_for, "slow", "/v1/completions", body) for body in slow]
+        until = time.monotonic() + 60
+        while len(answered) < 1 and time.monotonic() < until:
+            time.sleep(0.002)
+        waiting += [pool.submit(ask_for, "quick", path, body) for path, body in quick]
+        for one in waiting:
+            one.result()
+    last = max(i for i, name in enumerate(answered) if name == "quick")
+    assert answered[: last + 1].count("slow") < len(slow) // 2, answered
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,8 @@ Grammar *grammar_compile(const GrammarSource *source, GrammarError *error)
 	return g;
 }
 
+void grammar_prepare(const Grammar *g, const GrammarVocab *v) { (void)g, (void)v; }
+
 Grammar *grammar_keep(Grammar *g)
 {
 	g->owners++;
@@ -72,7 +74,9 @@ static void *work(void *arg)
 {
 	Worker *w = arg;
 	json_t *format = json_pack("{s:s, s:O}", "type", "json_schema", "schema", w->schema);
-	w->good = request_format(&limits, format, "text.format", &w->request, &w->error);
+	w->good = request_format(&limits, format, "text.format", &w->request, &w->error) &&
+		structure_find(&limits, &w->request, &w->error) &&
+		(!w->request.wanted || structure_compile(&limits, &w->request, &w->error));
 	json_decref(format);
 	return NULL;
 }

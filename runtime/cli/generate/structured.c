@@ -20,7 +20,8 @@ static int read_schema(const Args *args, json_t **schema)
 
 int structured_open(const Args *args, const AtlasPlan *plan, Structured *s)
 {
-	GrammarSource source = {.kind = args->json_schema ? GRAMMAR_SCHEMA : GRAMMAR_REGEX, .text = args->regex};
+	GrammarSource source = {.kind = args->json_schema ? GRAMMAR_SCHEMA : GRAMMAR_REGEX, .text = args->regex,
+		.tok = &plan->tokenizer};
 	GrammarError why;
 	if (!args->json_schema && !args->regex)
 		return 0;
