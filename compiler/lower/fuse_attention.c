@@ -105,8 +105,8 @@ bool fuse_attention_step(Fuser *f, int i)
 	NewKeys n;
 	const GraphOp *look = member(f, i + LOOK), *gate = member(f, i + GATE);
 	const bool is_verify = f->low->kind == VERIFY;
-	if (f->low->kind == PREFILL || (f->c->ranks.n && f->low->kind == DRAFT) || !new_keys(f, &n, member(f, i + V_NORM)) ||
-		!flows(f, n.q_rope, "y", look, "q")) /* drafts of ranks are drawn by launches that leave no positions */
+	if (f->low->kind == PREFILL || (f->c->ranks.n && f->low->kind == DRAFT /* whose draws leave no positions */) ||
+		!new_keys(f, &n, member(f, i + V_NORM)) || !flows(f, n.q_rope, "y", look, "q"))
 		return false;
 	const Attrs *heads = &look->attrs;
 	if (heads->head_dim > widest_head(f) || (heads->head_dim > 256 && heads->n_heads / heads->n_kv_heads % 2))
