@@ -19,7 +19,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 def op_rows():
     """op -> [(role, operand)], read from the table itself, so that a changed row is noticed here."""
-    command = ["cc", "-E", "-P", "-x", "c", REPO / "artifacts/ops.h"]
+    command = ["cc", "-E", "-P", "-I", REPO, "-x", "c", REPO / "artifacts/ops.h"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = {}
     for name, body in re.findall(r"\bOP\((\w+),(.*?)\)\n(?=OP\(|\s|$)", text, flags=re.S):
@@ -319,6 +319,17 @@ def test_gather_ranks(ref, ranks):
     part = normal(rng(), ranks, 3, 5)
     got = ref("gather_ranks", {"RANKS": ranks}, ranks=ranks, part=part, z=blank(3, 5 * ranks))["z"]
     assert np.array_equal(got, np.concatenate(list(part), axis=1))
+
+
+def test_peers_of_a_rank_alone(ref):
+    """The launches that exchange parts, where no other rank is: the arena stays as it is."""
+    g = rng()
+    part, bias, residual = normal(g, 3, 8), normal(g, 8), normal(g, 3, 8)
+    step, peers = np.array([3, 3, 0, 0], np.int32), np.zeros(64, np.int32)
+    got = ref("sum_peers", step=step, part=part, bias=bias, residual=residual, peers=peers, z=blank(3, 8))
+    assert np.array_equal(got["z"], part + bias + residual) and not got["peers"].any()
+    got = ref("gather_peers", {"RANKS": 2}, step=step, part=part, peers=peers, z=blank(3, 16))
+    assert np.array_equal(got["z"], np.concatenate([part, part], 1)) and not got["peers"].any()
 
 
 def test_own_experts(ref):
