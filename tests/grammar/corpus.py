@@ -200,8 +200,6 @@ def judge(schema, text):
 
 def examine(probe, vocab, end, peer, other, schemas, texts, counts):
     for number, (name, schema) in enumerate(schemas):
-        if "properties" in schema and "type" not in schema:  # else most of its texts are short ones of no object
-            schema = {"type": "object"} | schema
         counts["schemas"] += 1
         took = peer_takes(peer, schema)
         counts["llguidance refuses"] += not took
@@ -214,6 +212,12 @@ def examine(probe, vocab, end, peer, other, schemas, texts, counts):
             yield reason(refused)[0]
             continue
         valid = []
+        if "properties" in schema and "type" not in schema:  # else most texts are short ones of no object
+            try:
+                probe.schema({"type": "object"} | schema)
+                schema = {"type": "object"} | schema
+            except Refused:
+                probe.schema(schema)
         for seed in range(texts):
             probe.again()
             text = write(probe, vocab, end, random.Random(f"{number} {seed}"))
