@@ -218,9 +218,10 @@ static void clamped(const RefCall *c, const Matrices *up, int64_t e, const float
 	const double limit = (double)c->attrs.gate_limit, slope = (double)c->attrs.gate_slope;
 	for (int64_t n = first_of(s, up->n / 2); n < end_of(s, up->n / 2); n++) {
 		const int64_t row = 2 * n, at = e * up->n + row;
-		const double gate = fmin((float)product(up, e, row, x, room) + element_at(bias, at), limit);
-		const double with = fmin((float)product(up, e, row + 1, x, room) + element_at(bias, at + 1), limit);
-		h[n] = (float)(factor * ((fmax(with, -limit) + 1) * gate * sigmoid(slope * gate)));
+		const double own = (float)product(up, e, row, x, room) + element_at(bias, at);
+		const double other = (float)product(up, e, row + 1, x, room) + element_at(bias, at + 1);
+		const double gate = ref_within(own, -INFINITY, limit);
+		h[n] = (float)(factor * ((ref_within(other, -limit, limit) + 1) * gate * sigmoid(slope * gate)));
 	}
 }
 

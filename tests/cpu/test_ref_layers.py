@@ -547,6 +547,18 @@ def test_clamped_experts(ref, rows, k, n, experts, active, parts):  # noqa: F811
     close(z, want + residual, 1e-6)
 
 
+def test_clamps_of_experts_keep_what_is_no_number(ref):  # noqa: F811
+    """As torch.clamp does: a fault in the weights must not look like a large activation."""
+    k, n = 8, 4
+    bias = np.zeros((1, 2 * n), np.float32)
+    bias[0, 2], bias[0, 5] = np.nan, np.nan  # the gate of column 1, what the gate of column 2 is multiplied with
+    first, step = np.zeros((1, 1), np.int32), np.array([1, 0, 0, 0], np.int32)
+    attrs = CLAMPED | {"TOPK": 1, "BLOCK_N": 3, "BLOCK_K": 8}
+    h = ref("experts_up_clamped", attrs, step=step, n=normal(rng(), 1, k), expert=first, share=np.ones((1, 1), np.float32),
+            gate_up=normal(rng(), 1, 2 * n, k), gate_up_bias=bias, h=blank(1, n))["h"]  # fmt: skip
+    assert np.array_equal(np.isnan(h), [[False, True, True, False]])
+
+
 def test_group_rows(ref):  # noqa: F811
     expert = np.array([[4, 0], [0, 4], [2, 0], [1, 3]], np.int32)
     got = ref(
