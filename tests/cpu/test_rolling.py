@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 REPO = pathlib.Path(__file__).resolve().parents[2]
 CONTEXT, PAGE, WINDOW, TILE = 512, 16, 20, 128
 FIXTURES = ["mistral-window", "qwen3-window"]
-FAMILIES = ["gemma3", "olmo3", "exaone4", "laguna", "phi3"]
+FAMILIES = ["gemma3", "olmo3", "exaone4", "laguna", "phi3", "gpt_oss", "step3p5", "gemma4", "gemma4-ple"]
 SLOTS = 4
 
 
