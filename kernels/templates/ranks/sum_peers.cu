@@ -6,37 +6,17 @@
 //           as they are and the result is local, so peers touch nothing but slots and flags. As many blocks as there
 //           are pieces of 4096 elements, at most 64: few enough to be on the card beside what waits for them
 #include "shared/contract.cuh"
-#include "ranks/peers.cuh"
 
 KERNEL(sum_peers, sum_peers)
-ARCH(90)
-NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 16)
-DIM(K, 4096)
-DIM(WORDS, 394240)
-DTYPES(T, bf16, f32)
-DTYPES(BT, bf16, f16, f32)
-FLAG(BIAS)
-FLAG(RESIDUAL)
+#include "ranks/sum_contract.cuh"
 REQUIRE(T_BYTES == 4 || K % 8 == 0)
 PREFER(ROWS * K * T_BYTES > 32768)
 REQUIRE(WORDS % 128 == 0 && ROWS * K * T_BYTES <= (WORDS - 263168) * 2)
 FORMULA(n_blocks(), min(64, ceil_div(ROWS * K, 4096)))
-ORDER(ranks)
 GRID(n_blocks(), 1, 1)
-BLOCK(512)
-SMEM(0)
 READS(ROWS * K * T_BYTES * (2 + RESIDUAL))
 WRITES(ROWS * K * T_BYTES * 2)
-FLOPS(ROWS * K * 2)
-struct Args {
-	IN(i32, step, "4");
-	IN(T, part, "ROWS, K");
-	IN_IF(BIAS, BT, bias, "K");
-	IN_IF(RESIDUAL, T, residual, "ROWS, K");
-	INOUT(i32, peers, "WORDS");
-	OUT(T, z, "ROWS, K");
-};
 
 constexpr int PER = K % (16 / T_BYTES) == 0 ? 16 / T_BYTES : 1, SLOT_WORDS = (WORDS - PEER_SLOTS) / 2;
 

@@ -6,36 +6,16 @@
 //           a third of the ways. Slots are taken in turns as those of sum_peers, and the same argument holds: a rank
 //           sends for the next collective when it has read all of this one
 #include "shared/contract.cuh"
-#include "ranks/peers.cuh"
 
 KERNEL(sum_peers_push, sum_peers)
-ARCH(90)
-NUMERICS(f32_accumulate, batch_invariant)
 DIM(ROWS, 1)
-DIM(K, 4096)
-DIM(WORDS, 394240)
-DTYPES(T, bf16, f32)
-DTYPES(BT, bf16, f16, f32)
-FLAG(BIAS)
-FLAG(RESIDUAL)
+#include "ranks/sum_contract.cuh"
 REQUIRE(K * T_BYTES % 8 == 0)
 REQUIRE(ROWS * K * T_BYTES <= 32768 && WORDS >= 263168)
 FORMULA(n_blocks(), ceil_div(ROWS * K * T_BYTES, 4096))
-ORDER(ranks)
 GRID(n_blocks(), 1, 1)
-BLOCK(512)
-SMEM(0)
 READS(ROWS * K * T_BYTES * (3 + RESIDUAL))
 WRITES(ROWS * K * T_BYTES * 3)
-FLOPS(ROWS * K * 2)
-struct Args {
-	IN(i32, step, "4");
-	IN(T, part, "ROWS, K");
-	IN_IF(BIAS, BT, bias, "K");
-	IN_IF(RESIDUAL, T, residual, "ROWS, K");
-	INOUT(i32, peers, "WORDS");
-	OUT(T, z, "ROWS, K");
-};
 
 constexpr int PER = 8 / T_BYTES; // elements of a thread
 
