@@ -71,8 +71,10 @@ static void add_int(Example *e, const char *name, int value)
 	add(e, name, text);
 }
 
-/* `choice` numbers the tunables' combination; `flags` is 1 with all optional operands, 0 without. */
-static Example example(const KernelTemplate *k, const Target *target, int choice, int flags)
+typedef enum Optional { NO_OPTIONAL, NO_SCALES_OF_CACHES, ALL_OPTIONAL } Optional; /* operands: those that are there */
+
+/* `choice` numbers the tunables' combination. */
+static Example example(const KernelTemplate *k, const Target *target, int choice, Optional there)
 {
 	Example e = {.n = 0};
 	char text[100];
@@ -101,7 +103,8 @@ static Example example(const KernelTemplate *k, const Target *target, int choice
 	}
 	for (int i = 0; i < k->n_fields; i++)
 		if (k->fields[i].flag)
-			add_int(&e, k->fields[i].flag, flags);
+			add_int(&e, k->fields[i].flag, there == ALL_OPTIONAL ||
+				(there == NO_SCALES_OF_CACHES && strncmp(k->fields[i].flag, "KV_", 3) != 0));
 	return e;
 }
 
@@ -145,10 +148,10 @@ static Pick *add_pick(Compile *c, Lowered *low, int index)
 	const KernelTemplate *k = &kernel_table[index];
 	const Target *target = c->work.at[c->work.n - 1].target;
 	int choice = 0;
-	Example e = example(k, target, choice, 1);
+	Example e = example(k, target, choice, ALL_OPTIONAL);
 	while (value_of(k, &e, k->smem) + ROOM > target->smem_block_bytes) {
 		free_example(&e);
-		e = example(k, target, ++choice, 1);
+		e = example(k, target, ++choice, ALL_OPTIONAL);
 		assert_true(choice < 1000);
 	}
 	Pick *p = vec_push(&c->arena, &low->picks);
@@ -216,11 +219,11 @@ static void test_table(void **state)
 		int choices = 1;
 		for (int j = 0; j < k->n_tunables; j++)
 			choices *= k->tunables[j].n_values;
-		Example e = example(k, &target_table[0], 0, 1);
-		/* other tunables, and without operands that a cache of bf16 lacks */
-		for (int j = 1; j < 2 * choices && broken_require(k, &e); j++) {
+		Example e = example(k, &target_table[0], 0, ALL_OPTIONAL);
+		/* other tunables, without what a cache of bf16 lacks, and with needed operands alone */
+		for (int j = 1; j < 3 * choices && broken_require(k, &e); j++) {
 			free_example(&e);
-			e = example(k, &target_table[0], j % choices, j < choices);
+			e = example(k, &target_table[0], j % choices, (Optional)(ALL_OPTIONAL - j / choices));
 		}
 		const ContractRequire *broken = broken_require(k, &e);
 		if (broken)
