@@ -20,8 +20,13 @@
 static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, AtlasError *error)
 {
 	const int has = seat ? group_ranks(seat->group) : 1, needs = ranks_of(&plan->artifact.ranks);
-	return has == needs ? ATLAS_OK : error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s together, and %d %s "
-		"named; the reference device runs it in one process", needs, needs > 1 ? "s" : "", has, has > 1 ? "are" : "is");
+	if (has == needs)
+		return ATLAS_OK;
+	if (seat)
+		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s, and %d are named", needs,
+			needs > 1 ? "s" : "", has);
+	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench and dump "
+		"take as --devices N,N; device cpu runs all of its ranks", needs);
 }
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */

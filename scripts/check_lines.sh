@@ -42,7 +42,7 @@ rooms='29400 compiler
 3810 runtime/cpu
 1010 runtime/ranks
 6200 runtime/text
-11660 runtime/cli
+11670 runtime/cli
 1460 runtime/cli/page
 7700 runtime/grammar
 11750 runtime/serve'

@@ -85,6 +85,11 @@ bool cli_start_ranks(Args *args, int *code)
 	*code = EXIT_USAGE;
 	if (n == 0)
 		return false;
+	if (args->device_index > 0 || (args->device && strcmp(args->device, "cpu") == 0)) {
+		cli_say(args, EXIT_USAGE, "--devices %s and %s: which GPUs there are is said once", args->devices,
+			args->device_index > 0 ? "--device-index" : "--device cpu");
+		return false;
+	}
 	args->device_index = devices[0];
 	if (n == 1)
 		return true;

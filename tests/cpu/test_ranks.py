@@ -239,7 +239,7 @@ def test_a_vocabulary_that_cannot_be_divided(atlasc, tmp_path):
 def test_one_gpu_is_refused(atlas, compiled):
     for device in ("cuda", "auto"):
         run = atlas("run", compiled(TESTS / "fixtures" / "qwen3", 2), "--tokens", "1,2", "--device", device, "-q")
-        assert run.returncode == 4 and "the plan is for 2 GPUs together, and 1 is named" in run.stderr
+        assert run.returncode == 4 and "the plan is for 2 GPUs, which atlas run" in run.stderr
 
 
 # What the reader refuses ---------------------------------------------------------------------------------------------

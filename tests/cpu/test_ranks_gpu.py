@@ -111,29 +111,23 @@ def is_gone(pid):
     return status(pid)[0] == "Z"
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.15, 0.4, 0.8])
-def test_a_killed_rank_ends_all(atlas, plan_on, env, delay):
+STOPPED, KILLED = "nothing was heard of it for 3 seconds", "ended by signal 9"
+
+
+@pytest.mark.parametrize(
+    ("number", "delay", "why"),
+    [(signal.SIGKILL, delay, KILLED) for delay in (0.0, 0.15, 0.4, 0.8)] + [(signal.SIGSTOP, 0.5, STOPPED)],
+)
+def test_a_lost_rank_ends_all(atlas, plan_on, env, number, delay, why):
     run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
     while not (rank := other_rank(run)):
         time.sleep(0.005)
     time.sleep(delay)
-    os.kill(rank, signal.SIGKILL)
+    os.kill(rank, number)
     began = time.monotonic()
     _, said = run.communicate(timeout=20)
     assert time.monotonic() - began < 5 and is_gone(rank)
-    assert run.returncode == 10 and "rank 1" in said and "ended by signal 9" in said
-
-
-def test_a_stopped_rank_ends_all(atlas, plan_on, env):
-    run = begin(atlas, plan_on("qwen3", 2), env | {"FAKE_CUDA_SLOW": "20000"})
-    while not (rank := other_rank(run)):
-        time.sleep(0.005)
-    time.sleep(0.5)
-    os.kill(rank, signal.SIGSTOP)
-    began = time.monotonic()
-    _, said = run.communicate(timeout=20)
-    assert time.monotonic() - began < 5 and is_gone(rank)
-    assert run.returncode == 10 and "rank 1" in said and "nothing was heard of it for 3 seconds" in said
+    assert run.returncode == 10 and "rank 1" in said and why in said
 
 
 def test_ranks_end_with_the_command(atlas, plan_on, env):
@@ -164,14 +158,33 @@ def test_a_signal_reaches_the_command(atlas, plan_on, env):
         ("0,x", 2, "--devices 0,x: expected the numbers of at most 8 GPUs with commas between them"),
         ("", 2, "expected the numbers of at most 8 GPUs"),
         ("0,1,2,3,4,5,6,7,8", 2, "expected the numbers of at most 8 GPUs"),
-        ("0,1,2", 4, "the plan is for 2 GPUs together, and 3 are named"),
-        ("0", 4, "the plan is for 2 GPUs together, and 1 is named"),
+        ("0,1,2", 4, "the plan is for 2 GPUs, and 3 are named"),
+        ("0", 4, "the plan is for 2 GPUs, which atlas run, chat, serve, bench and dump take as --devices N,N"),
         ("0,4", 5, "rank 1: GPU 4: the driver shows 4"),
     ],
 )
 def test_wrong_devices(atlas, plan_on, env, devices, code, said):
     done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--devices", devices, "--device", "cuda", env=env)
     assert done.returncode == code and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("other", [("--device", "cpu"), ("--device-index", 1)])
+def test_devices_said_twice(atlas, plan_on, env, other):
+    """What would be passed over is refused."""
+    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--devices", "0,1", *other, env=env)
+    assert done.returncode == 2 and f"--devices 0,1 and {' '.join(map(str, other)).removesuffix(' 1')}" in done.stderr
+
+
+def test_devices_of_a_plan_of_one(atlas, plan_of, env):
+    done = atlas("run", plan_of("llama-trained"), "--tokens", "1,2", "-q", "--devices", "0,1", "--json", env=env)
+    assert done.returncode == 4 and "the plan is for 1 GPU, and 2 are named" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["verify", "memory", "receipt"])
+def test_verbs_of_one_gpu(atlas, plan_on, env, verb):
+    """They say which verbs have several."""
+    done = atlas(verb, plan_on("qwen3", 2), env=env)
+    assert done.returncode == 4 and "which atlas run, chat, serve, bench and dump take" in done.stderr
 
 
 def test_one_gpu_of_several_ranks(atlas, plan_on, env):
