@@ -5,7 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import pathlib
 import re
+import signal
 import time
 
 import jsonschema
@@ -165,6 +167,59 @@ def test_a_device_that_fails(buckets, gpu, tmp_path):
     assert server.get("/ready")[0] == 503 and server.post("/v1/completions", fields)[0] == 503
     assert server.process.wait(20) == 9
     assert "cuGraphLaunch" in server.wait_line('"event":"failed"')
+
+
+@pytest.fixture(scope="module")
+def two_ranks(plan_of, tmp_path_factory):
+    toml = tmp_path_factory.mktemp("ranks") / "MODEL.toml"
+    toml.write_text(
+        "[runtime]\nslots = 4\nmax_context = 512\n[phases]\nprefill = [64]\ndecode = [4]\n[kv]\npage = 16\n"
+        "[cache]\nsnapshots = 4\n[parallel]\nranks = 2\n"
+    )
+    return plan_of("llama-trained", "--model", toml, "--target", "sm_90a")
+
+
+def ranks_of(server):
+    text = pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+def test_two_ranks_serve(two_ranks, gpu, start, monkeypatch):
+    """Twenty texts, many at once, half of them with a structure, some that begin alike: as the reference device has them
+    alone, or near. All processes end with the server."""
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
+    server, alone = gpu(two_ranks, "--devices", "0,1"), start(two_ranks)
+    fields = [
+        {"prompt": ids(160)[: 130 + i % 5], "max_tokens": 16, "temperature": 0, "ignore_eos": i % 2 == 0}
+        | ({"guided_regex": "[a-z ]{4,12}"} if i % 2 else {})
+        for i in range(20)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda f: server.post("/v1/completions", f), fields))
+    want = [alone.post("/v1/completions", f) for f in fields]
+    assert all(status == 200 for status, _ in got)
+    same = [a["choices"][0]["text"] == b["choices"][0]["text"] for (_, a), (_, b) in zip(got, want)]
+    assert sum(same) >= 18  # rows are bf16 on a GPU
+    assert all(re.fullmatch("[a-z ]{4,12}", a["choices"][0]["text"]) for (_, a) in got[1::2])
+    assert any(a["usage"]["prompt_tokens_details"]["cached_tokens"] for _, a in got)
+    [rank] = ranks_of(server)
+    assert server.stop() == 0 and not os.path.exists(f"/proc/{rank}")
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_rank_that_is_lost(two_ranks, gpu, monkeypatch, is_idle):
+    """With and without an answer under way."""
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
+    server = gpu(two_ranks, "--devices", "0,1")
+    ask(server, 8, 4)
+    fields = {"prompt": ids(8), "max_tokens": 480, "temperature": 0, "ignore_eos": True, "stream": True}
+    if not is_idle:
+        assert server.raw(request(fields)).recv(15).startswith(b"HTTP/1.1 200")
+    [rank] = ranks_of(server)
+    began = time.monotonic()
+    os.kill(rank, signal.SIGKILL)
+    assert server.process.wait(10) == 10 and time.monotonic() - began < 5
+    assert "rank 1" in "".join(server.lines) and not os.path.exists(f"/proc/{rank}")
 
 
 PERSON = {
