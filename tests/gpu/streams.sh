@@ -5,8 +5,9 @@
 #                                                     needs no GPU, and can be carried to one
 #   tests/gpu/streams.sh measure SET [DIR]            on the GPU: DIR/streams-SET.txt (default: BUILD/gpu-results), and
 #                                                     each launch of some phases in DIR/launches-SET.txt
-#   tests/gpu/streams.sh certify SET [DIR]            on the GPU: DIR/certify-SET.txt, each shape's first layers at full
-#                                                     width: every launch against its op's reference function
+#   tests/gpu/streams.sh certify SET [DIR]            on the GPU: DIR/certify-SET.txt, each shape, with weights above
+#                                                     40 GB every fourth of its layers: every launch against its op's
+#                                                     reference function, every layer against the reference device
 #   tests/gpu/streams.sh estimate SET                 device memory that each plan takes, item by item
 #
 # BUILD is build. SET is `many`: Llama 3.1 8B, Qwen3.6-35B-A3B and Qwen3.5-27B at 1 to 256 streams, with long contexts and
@@ -85,30 +86,38 @@ measure() { # name shape rows launches
 	return "$rc"
 }
 
-first_layers() { # FILE N: its config.json with so many layers
+fewer_layers() { # FILE TO BYTES: its config.json; of weights above 40 GB with every fourth layer of each kind
 	python3 - "$@" <<-'END'
 	import json, sys
 
-	config, n = json.load(open(sys.argv[1])), int(sys.argv[2])
+	config = json.load(open(sys.argv[1]))
 	text = config.get("text_config", config)
-	for key, value in text.items():
-	    if isinstance(value, list) and len(value) == text["num_hidden_layers"]:
-	        text[key] = value[:n]
-	text["num_hidden_layers"] = n
-	print(json.dumps(config))
+	n, step = text["num_hidden_layers"], 4 if int(sys.argv[3]) > 40e9 else 1
+	lists = {key: value for key, value in text.items() if isinstance(value, list) and len(value) == n}
+	kinds = {}
+	for layer in range(n):
+	    kinds.setdefault(str([value[layer] for value in lists.values()]), []).append(layer)
+	kept = sorted(layer for layers in kinds.values() for layer in layers[::step])
+	text |= {key: [value[layer] for layer in kept] for key, value in lists.items()} | {"num_hidden_layers": len(kept)}
+	json.dump(config, open(sys.argv[2], "w"))
+	print("all" if step == 1 else f"{len(kept)} of", n, "layers")
 	END
 }
 
 certify() { # name shape
-	local file=$build/streams/first-$1 rc
-	first_layers "tests/gpu/shapes/$2.json" 6 >"$file.json"
+	local file=$build/streams/certified-$1 layers bytes rc
+	bytes=$("$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --estimate -q 2>/dev/null |
+		sed -n 's/^ *weights *device *\([0-9]*\) bytes/\1/p')
+	layers=$(fewer_layers "tests/gpu/shapes/$2.json" "$file.json" "${bytes:-0}") || return 1
 	printf '[runtime]\nslots = 4\nmax_context = 1024\n[phases]\nprefill = [64]\ndecode = [1, 4]\n' >"$file.toml"
 	"$build/atlasc" "$file.json" --random-weights --weights ref --model "$file.toml" -o "$file.bin" -q \
 		--cache-dir "$build/kernel-cache" || return 1
-	echo "-- $1, six layers" >>"$out/certify-$set.txt"
+	printf '\n-- %s, %s, %.1f GB of weights in all\n' "$1" "$layers" "$(awk "BEGIN { print $bytes / 1e9 }")" >>"$out/certify-$set.txt"
+	local began=$SECONDS
 	"$build/atlas" verify "$file.bin" --certify -q --tokens 1,22,333,4444,5,66,777,8888,9,1010,11,1212 >"$file.txt" 2>&1
 	rc=$?
-	tail -n 9 "$file.txt" >>"$out/certify-$set.txt"
+	sed '1{/^$/d}' "$file.txt" >>"$out/certify-$set.txt"
+	echo "exit code: $rc; $((SECONDS - began)) s" >>"$out/certify-$set.txt"
 	rm -f "$file".*
 	return $rc
 }

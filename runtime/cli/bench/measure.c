@@ -3,7 +3,8 @@
  * The step halts before and after every launch. Before it, all operands are copied to the host; after it, those
  * that it writes are copied again. The reference function gets the operands as they were before, so its result is what
  * an exact kernel would have left from the very same inputs, and errors of launches before do not count. Of rows and
- * outs only those in use are computed and compared. Weights are converted as the reference reads them, all else before.
+ * outs only those in use are computed and compared. Weights are converted as the reference reads them, all else before;
+ * their copies are kept from launch to launch as far as the host has room.
  */
 #include "artifacts/expr.h"
 #include "artifacts/numbers.h"
@@ -29,7 +30,10 @@ typedef struct Held { /* an operand of the launch that is under way */
 	void *values, *want; /* as the reference reads and leaves them: f32 or i32 [n]; of weights NULL */
 	int64_t shape[PLAN_MAX_DIMS], n;
 	bool is_own;         /* serves the launch alone, or is read by the host alone: not compared */
+	bool is_kept;        /* `before` is one of Measure's copies */
 } Held;
+
+typedef struct Copy { int64_t offset, bytes; uint8_t *data; } Copy; /* of a part of the weight arena */
 
 struct Measure {
 	Device *device;
@@ -41,6 +45,8 @@ struct Measure {
 	int rows, outs; /* in use */
 	int phase;      /* that is measured, with what goes before its steps */
 	bool has_acquired;
+	Copy *copies;   /* [n_copies] */
+	int n_copies;
 };
 
 static AtlasStatus no_memory(Measure *m)
@@ -55,7 +61,8 @@ static void let_go(Measure *m)
 		if (h->want != h->values)
 			free(h->want);
 		free(h->values);
-		free(h->before);
+		if (!h->is_kept)
+			free(h->before);
 		*h = (Held){0};
 	}
 }
@@ -102,6 +109,27 @@ static void *take_values(const Held *h, const uint8_t *bytes)
 	return to;
 }
 
+/* The copy of those weights that an earlier launch has made; NULL = none has, or there was no room for it. */
+static uint8_t *copy_of(const Measure *m, const Buf *b)
+{
+	for (int i = 0; i < m->n_copies; i++)
+		if (m->copies[i].offset == b->offset && m->copies[i].bytes == b->bytes)
+			return m->copies[i].data;
+	return NULL;
+}
+
+/* Keeps what h has read for launches to come, while that leaves the host as much memory again. */
+static void keep_copy(Measure *m, Held *h)
+{
+	const int64_t left = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	Copy *grown = left > h->buf->bytes ? realloc(m->copies, sizeof *grown * (size_t)(m->n_copies + 1)) : NULL;
+	if (!grown)
+		return;
+	m->copies = grown;
+	m->copies[m->n_copies++] = (Copy){h->buf->offset, h->buf->bytes, h->before};
+	h->is_kept = true;
+}
+
 static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *a)
 {
 	Held *h = &m->held[a->operand];
@@ -116,15 +144,20 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 		h->shape[i] = count == 'R' ? m->rows : count == 'O' ? m->outs : h->buf->shape[i];
 		h->n *= h->shape[i];
 	}
-	h->before = calloc(1, (size_t)h->buf->bytes + 1);
-	if (!h->before)
-		return no_memory(m);
-	if (!h->is_own) {
-		AtlasStatus s = cuda_read_bytes(m->device, h->buf, h->before);
+	const bool is_weight = h->buf->arena == ARENA_WEIGHTS;
+	h->before = is_weight ? copy_of(m, h->buf) : NULL;
+	h->is_kept = h->before;
+	if (!h->is_kept) {
+		h->before = calloc(1, (size_t)h->buf->bytes + 1);
+		if (!h->before)
+			return no_memory(m);
+		AtlasStatus s = h->is_own ? ATLAS_OK : cuda_read_bytes(m->device, h->buf, h->before);
 		if (s != ATLAS_OK)
 			return s;
+		if (is_weight)
+			keep_copy(m, h);
 	}
-	if (h->buf->arena == ARENA_WEIGHTS || h->n == 0)
+	if (is_weight || h->n == 0)
 		return ATLAS_OK;
 	h->values = h->want = take_values(h, h->before);
 	if (h->values && operand_is_written(o->role)) {
@@ -426,6 +459,9 @@ void measure_end(Measure *m)
 		return;
 	cuda_halt(m->device, NULL, NULL, -1);
 	let_go(m);
+	for (int i = 0; i < m->n_copies; i++)
+		free(m->copies[i].data);
+	free(m->copies);
 	pool_close(m->pool);
 	free(m);
 }
