@@ -11,8 +11,9 @@
 #   tests/gpu/streams.sh estimate SET                 device memory that each plan takes, item by item
 #
 # BUILD is build. SET is `many`: Llama 3.1 8B, Qwen3.6-35B-A3B and Qwen3.5-27B at 1 to 256 streams, with long contexts and
-# prompts; or `families`: a published size of other families at 1 and 32 streams. Rows are drawn at temperature 1, so that
-# experts are those of different texts. What a card's memory has no room for is skipped, with the reason.
+# prompts, and 35B with drafts at a prescribed acceptance of 0.85 and 0.75; or `families`: a published size of other
+# families at 1 and 32 streams. `many:8b,27b` are those two of the set. Rows are drawn at temperature 1, so that experts
+# are those of different texts. What a card's memory has no room for is skipped, with the reason.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build
@@ -28,6 +29,7 @@ many() {
 		35b qwen3.6-35b-a3b-fp8 64 33280 557056 2048,8192 1,16,32,64 pp2048,pp8192,${tg}1,${tg}16,${tg}32,${tg}64,tg32@32768x16 decode[1],prefill[8192]
 		27b qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}1,${tg}16,${tg}32,${tg}64 decode[1],decode[16],decode[64],prefill[8192]
 		27b-rows qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}16,${tg}32,${tg}64 decode[16],decode[64] [numerics]\nfp8_rows=16
+		35b-drafts qwen3.6-35b-a3b-fp8 8 1024 8192 2048 1,8 ${tg}1,sp32@128x1,${tg}8,sp32@128x8 verify[3],draft[1] [speculate]\nrows=3\nhead="fp8-block"\nvocabulary=32768
 	EOF
 }
 
@@ -48,6 +50,7 @@ each() { # command... of every plan, with its options in BUILD/streams/NAME.toml
 	local name shape slots context pool prefill decode rows launches lines bad=0
 	mkdir -p "$build/streams"
 	while read -r name shape slots context pool prefill decode rows launches lines; do
+		[[ -z $names || ,$names, == *",$name,"* ]] || continue
 		toml "$slots" "$context" "$pool" "$prefill" "$decode" "$lines" >"$build/streams/$name.toml"
 		"$@" "$name" "$shape" "$rows" "$launches" || bad=1
 	done < <("$set")
@@ -65,15 +68,16 @@ estimate() { # name shape
 }
 
 measure() { # name shape rows launches
-	local log phase rc=0
+	local log phase rc=0 drafts=()
 	log=$(mktemp)
 	[ -e "$build/streams/$1.bin" ] || plan "$1" "$2" || return 1
+	! grep -q speculate "$build/streams/$1.toml" || drafts=(--speculate mtp --acceptance "0.85,0.75")
 	"$build/atlas" bench "$build/streams/$1.bin" -q --device cuda --tokens 32 --temperature 1 --only "$3" --kernels \
-		>"$log" 2>&1 || rc=$?
+		"${drafts[@]}" >"$log" 2>&1 || rc=$?
 	{
 		printf '\n-- %s: ' "$1"
 		paste -sd' ' "$build/streams/$1.toml"
-		sed -n '/^bounds/p; /^row /,/^$/p; /error/p' "$log" | sed '/^$/d'
+		sed -n '/^bounds/p; /^drafts/p; /^row /,/^$/p; /error/p' "$log" | sed '/^$/d'
 		[ "$rc" -eq 0 ] || echo "exit code: $rc"
 	} | tee -a "$out/streams-$set.txt"
 	for phase in ${4//,/ }; do
@@ -122,7 +126,8 @@ certify() { # name shape
 	return $rc
 }
 
-what=${1-} set=${2-}
+what=${1-} set=${2-} names=
+[[ $set != *:* ]] || names=${set#*:} set=${set%%:*}
 shift
 shift
 words=("$@")
