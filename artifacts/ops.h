@@ -164,16 +164,16 @@ OP(linear, OP_GRAPH | OP_PARTS, "BLOCK_N BLOCK_K", "y[t,n] = sum_k x[t,k] w[n,k]
 	OUT(floats, y, "ROWS, N"))
 OP(head_norm, OP_GRAPH, "HDIM EPS NORM_ONE", "rmsnorm over each head of HDIM elements, one w for all heads",
 	IN(floats, x, "ROWS, N"), IN(weight, w, "HDIM"), OUT(floats, y, "ROWS, N"))
-OP(rope, OP_GRAPH, "HDIM ROTARY ROTATE ROPE_FACTOR",
-	"pairs (i, i + ROTARY/2) of each head turned by row_pos[t] * inv_freq[i]; cos, sin times ROPE_FACTOR. With ROTATE "
-	"each head is then rotated (above)",
+OP(rope, OP_GRAPH, "HDIM ROTARY NEIGHBOURS ROTATE ROPE_FACTOR",
+	"pair i of each head, (i, i + ROTARY/2) or with NEIGHBOURS (2i, 2i + 1), turned by row_pos[t] * inv_freq[i]; cos, sin "
+	"times ROPE_FACTOR. With ROTATE each head is then rotated (above)",
 	IN(floats, x, "ROWS, N"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_pos, "ROWS"), OUT(floats, y, "ROWS, N"))
 OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
 	STEP, IN(floats, k, "ROWS, NKV * HDIM"), IN(floats, v, "ROWS, NKV * HDIM"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
-OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW",
-	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW or "
-	"all; with sinks, e^sinks[h] is one more term of the softmax's sum, whose value is 0",
+OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED",
+	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW, "
+	"with CHUNKED those of its chunk of WINDOW, or all; with sinks, e^sinks[h] is one more term of the softmax's sum, whose value is 0",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))
@@ -360,23 +360,25 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 	"scales in order)",
 	STEP, IN(floats, x, "ROWS, K"), ROW_CODES, IN(codes, w, "N, K"), SCALES(w, "N"), IN_OPT(weight, bias, "N"),
 	OUT(floats, y, "ROWS, N"))
-OP(rope_write, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+OP(rope_write, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q, k and v that have a norm; rope of q and k; kv_write. qkv rows are q, k, v heads, where V_IS_K "
 	"those of q and k alone, which is v as well, and, where GATED, gates, which are left alone",
 	STEP, QKV_HEADS, IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
 	OUT(floats, q, "ROWS, NH * HDIM"))
-OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW", "attention, of rows in use, without segments",
+OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"), OUT(floats, o, "ROWS, NH * HDIM"))
 #define ATTENDED QKV_HEADS, IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), \
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, IN_OPT(weight, sinks, "NH"), \
 	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), \
 	INOUT(own, arrived, "ROWS, NH"), OUT(floats, o, "ROWS, NH * HDIM")
-OP(attention_step, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+OP(attention_step, OP_FUSED,
+	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate by element. Of the "
 	"launch alone: part, part_ml, sums of PARTS runs of a history and their maxima; arrived, blocks that are done",
 	STEP, ATTENDED)
-OP(attention_verify, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
+OP(attention_verify, OP_FUSED,
+	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
 	STEP, ATTENDED)
@@ -555,7 +557,7 @@ OP(follow_rows, OP_FUSED, "EPS NORM_ONE",
 	IN(weight, embedding_norm, "H"), IN(weight, hidden_norm, "H"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN_OPT(slot, slot_len, "SLOTS"), INOUT(state, held, "SLOTS, H"),
 	OUT(floats, z, "ROWS, 2 * H"))
-OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY ROTATE ROPE_FACTOR EPS NORM_ONE",
+OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of k and v when k_norm and v_norm are there; rope of k; kv_write. Rows of keys are k and v heads",
 	STEP, IN(floats, keys, "ROWS, 2 * NKV * HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"),
 	IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),

@@ -66,7 +66,7 @@
 #include <stdint.h>
 
 enum {
-	PLAN_VERSION = 17,
+	PLAN_VERSION = 18,
 	PLAN_ALIGN = 4096,       /* of sections, bytes */
 	PLAN_BUF_ALIGN = 256,    /* of buffers and weights inside an arena, bytes */
 	PLAN_MAX_DIMS = 5,

@@ -302,12 +302,22 @@ bool tuning_is_room(const char *word)
 	return false;
 }
 
+/* Is it an attribute that is not there, and that kernels had no word for when some times were taken? */
+static bool is_newer(const char *word, size_t n)
+{
+	static const char *const words[] = {"CHUNKED=0", "NEIGHBOURS=0"};
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		if (strlen(words[i]) == n && strncmp(words[i], word, n) == 0)
+			return true;
+	return false;
+}
+
 void tuning_constants(const char *defines, const char *tunables, char *out)
 {
 	char *at = out;
 	for (const char *d = defines; *d;) {
 		size_t n = strcspn(d, " ");
-		if (!has_word(tunables, d, n) && !tuning_is_room(d)) {
+		if (!has_word(tunables, d, n) && !tuning_is_room(d) && !is_newer(d, n)) {
 			if (at > out)
 				*at++ = ' ';
 			memcpy(at, d, n);

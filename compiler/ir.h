@@ -104,7 +104,9 @@ typedef struct LayerSpec {
 	/* of attention */
 	int n_heads, n_kv_heads, head_dim;
 	int rope;               /* index in Config.ropes; -1: positions turn nothing */
+	bool neighbours;        /* rope turns pairs (2i, 2i + 1); else (i, i + rotary_dim / 2) */
 	int window;             /* tokens a row may look back at, itself included; 0 = all */
+	bool chunked;           /* but of its own of chunks of that many tokens alone */
 	QkNorm qk_norm;         /* before rope */
 	bool v_norm;            /* each head of v is normalised, without a weight */
 	bool v_is_k;            /* v is what k_proj gives, before k's norm and rope */

@@ -29,7 +29,8 @@ static bool new_keys(Fuser *f, NewKeys *n, const GraphOp *v_norm)
 	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq") &&
 		operand(n->q_rope, "row_pos") == operand(n->write, "row_pos") &&
 		operand(n->k_rope, "row_pos") == operand(n->write, "row_pos") &&
-		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate;
+		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate &&
+		n->q_rope->attrs.neighbours == n->k_rope->attrs.neighbours;
 	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
 		return false;
 	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||

@@ -60,7 +60,8 @@ enum { MAX_TYPES = 4, MAX_PREFIXES = 4, MAX_WORDS = 4 };
  * need not, or by none; or by none only where there are windows. */
 typedef enum WordRope { WORD_ROPE_FIRST, WORD_ROPE_OWN, WORD_ROPE_STATED, WORD_ROPE_NONE, WORD_ROPE_NONE_NEXT_TO_WINDOWS
 } WordRope;
-typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed; WordRope rope; } LayerWord;
+typedef struct LayerWord { const char *word; Mixer mixer; bool is_windowed, is_chunked; WordRope rope;
+} LayerWord;
 
 typedef struct Family {
 	const char *name;

@@ -428,12 +428,12 @@ static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
 		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
-		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks"};
+		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks", "rope_pairs"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"};
 	static const char *const acts[] = {"silu", "gelu_tanh", "clamped"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
-	static const char *const qk_norms[] = {"none", "head", "whole"};
+	static const char *const qk_norms[] = {"none", "head", "whole"}, *const pairs[] = {"halves", "neighbours"};
 	LayerSpec *s = &r->f->layer;
 	v = table(r, v, "family.layer", keys, COUNT(keys));
 	const int where = choice(r, v, "norms", "family.layer.norms", norms, 3, 0);
@@ -443,6 +443,7 @@ static void read_layer(Facts *r, const Value *v)
 	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
 	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
 	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 3, ACT_SILU);
+	s->neighbours = choice(r, v, "rope_pairs", "family.layer.rope_pairs", pairs, 2, 0) == 1;
 	s->router = (Router)choice(r, v, "router", "family.layer.router", routers, 2, ROUTER_SOFTMAX);
 	s->norm_topk = s->shared_gate = true; /* where nothing says so */
 	s->n_groups = s->top_groups = 1;
@@ -468,10 +469,10 @@ static void read_layer(Facts *r, const Value *v)
 /* layer_types: the first word is that of a layer with nothing special. */
 static void read_words(Facts *r, const Value *list)
 {
-	static const char *const keys[] = {"mixer", "window", "rope"}, *const mixers[] = {"attention", "delta"};
+	static const char *const keys[] = {"mixer", "window", "chunks", "rope"}, *const mixers[] = {"attention", "delta"};
 	static const char *const ropes[] = {"first", "own", "stated", "none", "none next to windows"};
 	Family *f = r->f;
-	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false, WORD_ROPE_FIRST};
+	f->words[f->n_words++] = (LayerWord){"full_attention", MIXER_ATTENTION, false, false, WORD_ROPE_FIRST};
 	if (!list || !want_table(r->d, A0216, "family.layers", list))
 		return;
 	for (const Value *v = list->first; v; v = v->next) {
@@ -495,6 +496,9 @@ static void read_words(Facts *r, const Value *list)
 			continue;
 		word.mixer = (Mixer)choice(r, v, "mixer", arena_printf(r->d->arena, "%s.mixer", name), mixers, 2, 0);
 		flag(r, v, "window", arena_printf(r->d->arena, "%s.window", name), &word.is_windowed);
+		flag(r, v, "chunks", arena_printf(r->d->arena, "%s.chunks", name), &word.is_chunked);
+		if (word.is_chunked && !word.is_windowed)
+			wrong(r, v, "%s.chunks: chunks are windows, and there is no window = true", name);
 		word.rope = (WordRope)choice(r, v, "rope", arena_printf(r->d->arena, "%s.rope", name), ropes, 5, 0);
 		for (int i = 0; i < f->n_words && has_own_rope(&word); i++)
 			if (has_own_rope(&f->words[i]))

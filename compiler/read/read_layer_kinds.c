@@ -264,12 +264,22 @@ static void set_ropes(Reading *r, const bool *is_windowed, int window)
 	}
 }
 
-/* Which layers have a window where no list says so: all but every n-th, those without rope, those from `first` on. */
+/* Do windows not slide, but divide a sequence? */
+static bool has_chunks(const Family *f)
+{
+	bool any = false;
+	for (int i = 0; i < f->n_words; i++)
+		any |= f->words[i].is_chunked;
+	return any;
+}
+
+/* Which layers have a window where no list says so: all but every n-th, those without rope, of chunks those with it,
+ * those from `first` on. */
 static bool is_windowed_alone(Reading *r, int l, int every, int first)
 {
 	if (name_of(r, READER_FULL_INTERVAL))
 		return (l + 1) % every != 0;
-	return name_of(r, READER_ROPE_LAYERS) ? r->cf->layers[l].rope < 0 : l >= first;
+	return name_of(r, READER_ROPE_LAYERS) ? (r->cf->layers[l].rope < 0) != has_chunks(r->family) : l >= first;
 }
 
 static void read_windows(Reading *r)
@@ -307,8 +317,10 @@ static void read_windows(Reading *r)
 		fail_no_window(r, l);
 		return;
 	}
-	for (int k = 0; k < n; k++)
+	for (int k = 0; k < n; k++) {
 		cf->layers[k].window = is_windowed[k] ? window : 0;
+		cf->layers[k].chunked = is_windowed[k] && has_chunks(r->family);
+	}
 }
 
 /* Place of a key that is read into that field. */

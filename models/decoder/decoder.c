@@ -221,9 +221,10 @@ static Decoder d_layer(Compile *c, const Decoder *model, int l)
 	const Rope *rope = s.rope < 0 ? NULL : &cf->ropes[s.rope];
 	d.attrs = (Attrs){.head_dim = s.head_dim, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .page = c->graph.page,
 		.rotary_dim = rope ? rope->rotary_dim : 0, .rope_factor = rope ? (float)rope_factor(rope) : 1,
-		.rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one,
+		.neighbours = s.neighbours, .rotate = s.rotate, .eps = (float)cf->norm_eps, .norm_one = s.norm_one,
 		.scale = (float)(1 / sqrt(s.query_scale > 0 ? s.query_scale : s.head_dim)),
 		.window = s.window < c->graph.max_context ? s.window : 0, /* as long as the context it hides nothing */
+		.chunked = s.window < c->graph.max_context && s.chunked,
 		.n_valid = c->model.n_tokens, .ahead = 1, .n_active = s.n_active, .norm_topk = s.norm_topk,
 		.n_groups = s.n_groups, .top_groups = s.top_groups, .share_eps = (float)s.share_eps,
 		.share_scale = (float)s.share_scale, .gate_slope = (float)s.gate_slope,

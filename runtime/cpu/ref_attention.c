@@ -1,7 +1,7 @@
 /* ref_attention.c - paged keys and values, and attention over them.
  *
  * Position p of slot s is in page page_table[s, p / PAGE], line p % PAGE. A row sees the
- * positions up to its own, with WINDOW the last WINDOW of them. A sink is one score more, of a position whose value is
+ * positions up to its own, with WINDOW the last WINDOW of them, or those of its own chunk of WINDOW. A sink is one score more, of a position whose value is
  * 0.
  *
  * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each is kept as the number that it
@@ -131,7 +131,7 @@ void ref_attention(const RefCall *c)
 	float *outputs = ref_floats(c, "o");
 	int64_t rows = ref_dim(c, "q", 0);
 	int n_heads = c->attrs.n_heads, hdim = c->attrs.head_dim, parts = c->parts ? c->parts : 1;
-	const int window = c->attrs.window;
+	const int64_t window = c->attrs.window;
 	/* one head's sums, scores of all positions of a slot, one key or value */
 	double *sums = ref_take(c, sizeof(double) * (size_t)(hdim + cache.slot_pages * cache.page) +
 		sizeof(float) * (size_t)hdim);
@@ -145,6 +145,8 @@ void ref_attention(const RefCall *c)
 			if (slot < 0)
 				continue;
 			int64_t end = row_pos[t] + 1, begin = window && window < end ? end - window : 0;
+			if (window && c->attrs.chunked)
+				begin = row_pos[t] / window * window;
 			double sum = attend(c, &cache, queries + at, slot, h, begin, end, sums);
 			for (int d = 0; d < hdim; d++)
 				o[d] = (float)(sums[d] / sum);

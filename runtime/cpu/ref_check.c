@@ -113,10 +113,14 @@ static const char *check_attrs(const Graph *g, const GraphOp *op)
 		return "NH is not a multiple of NKV";
 	if (op_has_attr(op->kind, "ROTARY") && (a->rotary_dim < 0 || a->rotary_dim > a->head_dim))
 		return "ROTARY is not between 0 and HDIM";
+	if (op_has_attr(op->kind, "NEIGHBOURS") && (a->neighbours < 0 || a->neighbours > 1))
+		return "NEIGHBOURS is neither 0 nor 1";
 	if (op_has_attr(op->kind, "ROTATE") && (a->rotate < 0 || a->rotate > 1))
 		return "ROTATE is neither 0 nor 1";
 	if (op_has_attr(op->kind, "WINDOW") && a->window < 0)
 		return "WINDOW is negative";
+	if (op_has_attr(op->kind, "CHUNKED") && (a->chunked < 0 || a->chunked > (a->window > 0)))
+		return "CHUNKED is neither 0 nor, where there is a WINDOW, 1";
 	if (op->kind == OP_sigmoid_gate && x->shape[1] % g->tensors[op->operands[1]].shape[1] != 0)
 		return "a row has no equal parts for its gates";
 	if ((op->kind == OP_head_norm || op->kind == OP_rope || op->kind == OP_gated_norm) &&

@@ -4,6 +4,7 @@
  * nothing else sees. Each function below lists that sequence; the intermediates lie in the call's
  * scratch. The same code measures the scratch: then nothing runs and only the places are counted.
  */
+#include "artifacts/numbers.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
@@ -259,6 +260,16 @@ static RefOperand columns(const RefCall *c, RefOperand from, int64_t first, int6
 	return to;
 }
 
+/* Where the rows model bf16 and the cache is no codes, so do q, k and v, as tensors of the graph and as kernels' numbers. */
+static void round_heads(const RefCall *c, RefOperand x)
+{
+	float *at = x.data;
+	if (!ref_runs(c) || !arg(c, "qkv").is_bf16 || arg(c, "kv_scale").data)
+		return;
+	for (int64_t i = 0; i < x.shape[0] * x.shape[1]; i++)
+		at[i] = numbers_rounded(DT_bf16, at[i]);
+}
+
 static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turned_q)
 {
 	int64_t hdim = c->attrs.head_dim, q_cols = c->attrs.n_heads * hdim,
@@ -275,6 +286,9 @@ static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turn
 	RefOperand turned = temporary(c, k.shape[0], kv_cols);
 	RUN(c, OP_rope, q, arg(c, "inv_freq"), row_pos, turned_q);
 	RUN(c, OP_rope, k, arg(c, "inv_freq"), row_pos, turned);
+	round_heads(c, turned_q);
+	round_heads(c, turned);
+	round_heads(c, v);
 	RUN(c, OP_kv_write, arg(c, "step"), turned, v, arg(c, "row_slot"), row_pos,
 		arg(c, "page_table"), arg(c, "kv"), arg(c, "kv_scale"), arg(c, "kv_block"));
 }

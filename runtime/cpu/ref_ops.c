@@ -192,15 +192,16 @@ void ref_head_norm(const RefCall *c)
 static void turn(const RefCall *c, float position, const float *x, float *y)
 {
 	const RefOperand *inv_freq = ref_arg(c, "inv_freq");
-	int half = c->attrs.rotary_dim / 2;
+	const int half = c->attrs.rotary_dim / 2, step = c->attrs.neighbours ? 2 : 1, apart = c->attrs.neighbours ? 1 : half;
 
 	for (int i = 0; i < half; i++) {
 		float angle = position * element(inv_freq, i);
 		double cosine = (float)(cos((double)angle) * (double)c->attrs.rope_factor);
 		double sine = (float)(sin((double)angle) * (double)c->attrs.rope_factor);
-		double a = x[i], b = x[i + half];
-		y[i] = (float)(a * cosine - b * sine);
-		y[i + half] = (float)(b * cosine + a * sine);
+		const int first = i * step, second = first + apart;
+		double a = x[first], b = x[second];
+		y[first] = (float)(a * cosine - b * sine);
+		y[second] = (float)(b * cosine + a * sine);
 	}
 	for (int i = 2 * half; i < c->attrs.head_dim; i++)
 		y[i] = x[i];

@@ -29,7 +29,8 @@ typedef struct RefOperand {
 	Dtype dtype;
 	int n_dims;
 	int64_t shape[PLAN_MAX_DIMS]; /* elements, all positive */
-	bool is_bf16; /* of delta, f32 as all state: it models bf16, to which it is rounded when it is stored */
+	bool is_bf16; /* its f32 model bf16: delta, f32 as all state, is rounded when it is stored; of qkv, what it becomes
+					 before scores are made. Nothing else looks */
 } RefOperand;
 
 typedef struct RefCall RefCall;

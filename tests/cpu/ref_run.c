@@ -1,7 +1,7 @@
 /* ref_run.c - one call of the reference, from stdin to stdout, for tests/cpu/test_ref_ops.py.
  *
  * Header, one item a line:  op NAME [PARTS] | attr NAME VALUE | arg DTYPE DIM... | arg -  | end
- * or `state bf16`: delta and delta_later, which come as f32, stand for bf16; or `ranks N`: the first operand has
+ * or `models NAME`: that operand, which comes as f32, stands for bf16; or `ranks N`: the first operand has
  * another dim in front, one for each rank that takes part.
  * Then the bytes of the operands, in the order of the op's row. Answers with the bytes of those
  * that the op may write, in the same order. With PARTS > 1 the call is made in that many parts, the
@@ -53,8 +53,8 @@ static int read_header(RefCall *c)
 			parts = count ? atoi(count) : 1;
 		} else if (strcmp(word, "attr") == 0) {
 			set_attr(&c->attrs, name, strtod(strtok(NULL, " \n"), NULL));
-		} else if (strcmp(word, "state") == 0) {
-			c->operand[op_operand(c->op, "delta")].is_bf16 = true;
+		} else if (strcmp(word, "models") == 0) {
+			c->operand[op_operand(c->op, name)].is_bf16 = true;
 		} else if (strcmp(word, "ranks") == 0) {
 			c->n_ranks = atoi(name);
 		} else if (strcmp(name, "-") == 0) {

@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -51,9 +52,9 @@ def encode(a, dtype):
 def ref(build_dir):
     program = build_dir / "tests" / "ref_run"
 
-    def call(op, attrs=(), parts=1, dtypes=(), state_dtype="f32", ranks=0, **operands):
+    def call(op, attrs=(), parts=1, dtypes=(), state_dtype="f32", models=(), ranks=0, **operands):
         """Runs the op; operands by name (None or left out = absent). Returns {name: array} of what it may write. state_dtype:
-        what delta stands for."""
+        what delta stands for; models: operands that stand for bf16."""
         dtypes = dict(dtypes)
         head, data, back = [f"op {op} {parts}"], b"", []
         head += [f"attr {k} {float(v)!r}" for k, v in dict(attrs).items()]
@@ -69,7 +70,7 @@ def ref(build_dir):
             if role in ("INOUT", "INOUT_OPT", "OUT"):
                 back.append((name, a.shape, np.int32 if dtype == "i32" else np.float32))
         assert not operands, f"{op} has no operand {list(operands)}"
-        head += [f"state {state_dtype}"] if state_dtype != "f32" else []
+        head += [f"models {name}" for name in [*models, *(["delta"] if state_dtype != "f32" else [])]]
         head += [f"ranks {ranks}"] if ranks else []
         run = subprocess.run(
             [program], input="\n".join(head + ["end", ""]).encode() + data, capture_output=True, timeout=60
@@ -113,13 +114,18 @@ def np_rmsnorm(x, w, eps, one=0):
     return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + np.float32(eps)) * (w.astype(np.float64) + one)
 
 
-def np_rope(x, pos, inv_freq, hdim, factor=1.0):
-    """Half-split rotation as a complex product."""
+def np_rope(x, pos, inv_freq, hdim, factor=1.0, neighbours=False):
+    """Half-split rotation as a complex product; or of neighbours."""
     rows = x.shape[0]
     half = len(inv_freq)
     h = x.astype(np.float64).reshape(rows, -1, hdim)
     angle = (np.asarray(pos, np.float32)[:, None] * np.asarray(inv_freq, np.float32)).astype(np.float64)
-    z = (h[..., :half] + 1j * h[..., half : 2 * half]) * (np.exp(1j * angle) * np.float32(factor))[:, None, :]
+    turn = (np.exp(1j * angle) * np.float32(factor))[:, None, :]
+    if neighbours:
+        z = (h[..., 0 : 2 * half : 2] + 1j * h[..., 1 : 2 * half : 2]) * turn
+        turned = np.stack([z.real, z.imag], -1).reshape(*z.shape[:-1], 2 * half)
+        return np.concatenate([turned, h[..., 2 * half :]], -1).reshape(rows, -1)
+    z = (h[..., :half] + 1j * h[..., half : 2 * half]) * turn
     return np.concatenate([z.real, z.imag, h[..., 2 * half :]], -1).reshape(rows, -1)
 
 
@@ -154,9 +160,15 @@ class Paged:
         return flat[:, :n].astype(np.float64)
 
 
+def seen(window):
+    return {"WINDOW": abs(window), "CHUNKED": int(window < 0)}
+
+
 def np_attention(q, paged, slot, pos, nh, nkv, scale, window=0, sinks=None):
+    """window: what a row sees, 0 = all, below 0 = its own of chunks of that many."""
     k, v = paged.rows(slot, pos + 1)
-    k, v = k[-window:], v[-window:]  # 0: all
+    first = pos - pos % -window if window < 0 else -window
+    k, v = k[first:], v[first:]
     q = q.astype(np.float64).reshape(nh, -1)
     k, v = np.repeat(k, nh // nkv, 1), np.repeat(v, nh // nkv, 1)
     s = np.einsum("hd,phd->hp", q, k) * np.float64(np.float32(scale))
@@ -233,14 +245,20 @@ def test_head_norm(ref):
 
 @pytest.mark.parametrize("rotary", [16, 8])
 @pytest.mark.parametrize("factor", [1.0, 1.3])
-def test_rope(ref, rotary, factor):
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_rope(ref, rotary, factor, neighbours):
     g = rng()
     x, freq = normal(g, 5, 2 * 16), (10000.0 ** (-np.arange(rotary // 2) / (rotary // 2))).astype(np.float32)
     pos = np.array([0, 1, 77, 4095, 1000003], np.int32)
     got = ref(
-        "rope", {"HDIM": 16, "ROTARY": rotary, "ROPE_FACTOR": factor}, x=x, inv_freq=freq, row_pos=pos, y=blank(5, 32)
+        "rope",
+        {"HDIM": 16, "ROTARY": rotary, "ROPE_FACTOR": factor, "NEIGHBOURS": int(neighbours)},
+        x=x,
+        inv_freq=freq,
+        row_pos=pos,
+        y=blank(5, 32),
     )
-    close(got["y"], np_rope(x, pos, freq, 16, factor))
+    close(got["y"], np_rope(x, pos, freq, 16, factor, neighbours))
     assert np.array_equal(got["y"][0], x[0]) or factor != 1
 
 
@@ -499,7 +517,7 @@ def test_kv_write(ref, nh, nkv, page, hdim):
 
 @pytest.mark.parametrize("nh,nkv,page,hdim", HEADS)
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("window", [0, 1, 3, 8, 100])
+@pytest.mark.parametrize("window", [0, 1, 3, 8, 100, -3, -8])
 def test_attention(ref, nh, nkv, page, hdim, parts, window):
     g = rng(nh)
     paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
@@ -507,7 +525,7 @@ def test_attention(ref, nh, nkv, page, hdim, parts, window):
     q = normal(g, 5, nh * hdim) * 4
     got = ref(
         "attention",
-        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window},
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, **seen(window)},
         parts=parts,
         step=STEP,
         q=q,
@@ -524,7 +542,7 @@ def test_attention(ref, nh, nkv, page, hdim, parts, window):
 
 
 @pytest.mark.parametrize("nh, nkv, hdim, page", [(4, 2, 8, 4), (6, 1, 16, 2)])
-@pytest.mark.parametrize("window", [0, 5])
+@pytest.mark.parametrize("window", [0, 5, -4])
 def test_attention_rows(ref, nh, nkv, hdim, page, window):
     """attention, of rows that belong to no segment."""
     g = rng(nh)
@@ -533,7 +551,7 @@ def test_attention_rows(ref, nh, nkv, hdim, page, window):
     q = normal(g, 5, nh * hdim) * 4
     got = ref(
         "attention_rows",
-        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window},
+        {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, **seen(window)},
         step=STEP,
         q=q,
         kv=paged.kv,
@@ -557,7 +575,7 @@ def test_attention_with_sinks(ref, op, window, size):
     paged, scale = Paged(g, 3, nkv, page, hdim, 3), hdim**-0.5
     slot, pos = rows_of_slots(page)
     q, sinks = normal(g, 5, nh * hdim) * 4, bf16(normal(g, nh) * size)
-    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, "WINDOW": window}
+    attrs = {"HDIM": hdim, "NH": nh, "NKV": nkv, "PAGE": page, "SCALE": scale, **seen(window)}
     got = ref(op, attrs, step=STEP, q=q, kv=paged.kv, row_slot=slot, row_pos=pos, page_table=paged.table, sinks=sinks,
               o=blank(5, nh * hdim), dtypes={"sinks": "bf16"})["o"]  # fmt: skip
     for t in (0, 1, 3):
@@ -1499,14 +1517,14 @@ def test_fused_rotation(ref, is_narrow):
 
 
 @pytest.mark.parametrize("norms", [False, True])
-@pytest.mark.parametrize("window", [0, 1, 4])
+@pytest.mark.parametrize("window", [0, 1, 4, -3])
 def test_attention_step(ref, norms, window):
     attrs, operands, paged, q, kv = heads_of_step(norms)
     nh, nkv = attrs["NH"], attrs["NKV"]
     part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
     got = ref(
         "attention_step",
-        {**attrs, "SCALE": 0.3, "WINDOW": window},
+        {**attrs, "SCALE": 0.3, **seen(window)},
         **from_slots(operands, attrs["PAGE"]),
         part=part,
         part_ml=ml,
@@ -1520,6 +1538,31 @@ def test_attention_step(ref, norms, window):
         close(got["o"][t].reshape(nh, -1), want, 2e-6)
     assert not got["o"][2].any() and not got["o"][4].any()
     assert not got["arrived"].any() and np.array_equal(got["part"], part, equal_nan=True)
+
+
+def test_rope_write_of_neighbours(ref):
+    attrs, operands, paged, q, kv = heads_of_step(True)
+    halves = ref("rope_write", attrs, **operands, q=blank(*q.shape))
+    normed = ref("rope_write", attrs | {"ROTARY": 0}, **operands | {"inv_freq": None}, q=blank(*q.shape))
+    got = ref("rope_write", attrs | {"NEIGHBOURS": 1}, **operands, q=blank(*q.shape))
+    want = np_rope(normed["q"], operands["row_pos"], operands["inv_freq"], attrs["HDIM"], 1.1, True)
+    close(got["q"][[0, 1, 3]], want[[0, 1, 3]], 1e-6)
+    assert not np.allclose(got["q"], halves["q"])
+
+
+def test_a_step_rounds_where_rows_are_bf16(ref):
+    """Scores of unscaled heads are large, and roundings of q and k with them: they count where the rows stand for bf16."""
+    attrs, operands, paged, q, kv = heads_of_step(True)
+    call = dict(part=blank(5, 4, 3, 16), part_ml=blank(5, 4, 3, 2), arrived=np.zeros((5, 4), np.int32), o=blank(*q.shape))
+    operands = from_slots(operands, attrs["PAGE"])
+    got = ref("attention_step", attrs | {"SCALE": 8.0}, models=["qkv"], **operands, **call)
+    paged.kv = np.where(kv == paged.kv, kv, nearest_bf16(kv))
+    slot, pos = rows_of_slots(attrs["PAGE"])
+    for t in (0, 1, 3):
+        want = np_attention(nearest_bf16(q[t]), paged, slot[t], pos[t], 4, 2, 8.0)
+        close(got["o"][t].reshape(4, -1), want, 2e-5)
+    plain = ref("attention_step", attrs | {"SCALE": 8.0}, **operands, **call)
+    assert np.max(np.abs(plain["o"][:2] - got["o"][:2])) > 1e-3
 
 
 @pytest.mark.parametrize("op", ["attention_step", "attention_verify"])

@@ -33,6 +33,8 @@ static const Pool pools[] = {
 	{"SPLITS", 6, {1, 2, 3, 8, 31, 32}},
 	{"NORM_ONE", 2, {0, 1}},
 	{"WINDOW", 8, {0, 0, 0, 1, 7, 33, 128, 1000}},
+	{"CHUNKED", 3, {0, 0, 1}},
+	{"NEIGHBOURS", 3, {0, 0, 1}},
 	{"GATED", 2, {0, 1}},
 	{"V_IS_K", 3, {0, 0, 1}},
 	{"ROTATE", 2, {0, 1}},
@@ -235,7 +237,7 @@ static double draw_float(Case *c, const char *name)
 /* Attributes that are 0 where a list of constants does not name them. */
 static bool is_off(const char *name)
 {
-	static const char *const names[] = {"ROTATE", "WINDOW", "V_IS_K"};
+	static const char *const names[] = {"ROTATE", "WINDOW", "CHUNKED", "NEIGHBOURS", "V_IS_K"};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(name, names[i]) == 0)
 			return true;

@@ -29,7 +29,7 @@ many() {
 		35b qwen3.6-35b-a3b-fp8 64 33280 557056 2048,8192 1,16,32,64 pp2048,pp8192,${tg}1,${tg}16,${tg}32,${tg}64,tg32@32768x16 decode[1],prefill[8192]
 		27b qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}1,${tg}16,${tg}32,${tg}64 decode[1],decode[16],decode[64],prefill[8192]
 		27b-rows qwen3.5-27b-fp8 64 9216 73728 8192 1,16,32,64 pp8192,${tg}16,${tg}32,${tg}64 decode[16],decode[64] [numerics]\nfp8_rows=16
-		35b-drafts qwen3.6-35b-a3b-fp8 8 1024 8192 2048 1,8 ${tg}1,sp32@128x1,${tg}8,sp32@128x8 verify[3],draft[1] [speculate]\nrows=3\nhead="fp8-block"\nvocabulary=32768
+		35b-drafts qwen3.6-35b-a3b-fp8 8 1024 16384 2048 1,8 ${tg}1,sp32@128x1,${tg}8,sp32@128x8 verify[3],draft[1] [speculate]\nrows=3\nhead="fp8-block"\nvocabulary=32768
 	EOF
 }
 

@@ -14,10 +14,24 @@ __device__ __forceinline__ float exp2_fast(float x)
 	return y;
 }
 
-// thread level: does a row that stands at position `last` not see position p? WINDOW_: how many it sees, 0 = all
-template <int WINDOW_> __device__ __forceinline__ bool is_hidden(int p, int last)
+// What a row sees, as one number: REACH positions, its own the last of them; 0 = all up to its own; below 0, those of
+// its own of chunks of -REACH positions.
+constexpr int reach_of(int window, int chunked) { return chunked ? -window : window; }
+
+// thread level: the first position that a row at position `last` sees, where it does not see all
+template <int REACH_> __device__ __forceinline__ int first_seen(int last)
 {
-	return p > last || (WINDOW_ > 0 && p <= last - WINDOW_);
+	if constexpr (REACH_ < 0)
+		return last - last % -REACH_;
+	return last + 1 - REACH_;
+}
+
+// thread level: does a row that stands at position `last` not see position p?
+template <int REACH_> __device__ __forceinline__ bool is_hidden(int p, int last)
+{
+	if constexpr (REACH_ < 0)
+		return p > last || p < first_seen<REACH_>(last);
+	return p > last || (REACH_ > 0 && p <= last - REACH_);
 }
 
 // Of heads of that many elements, the columns of values that a warp has: all, or half of them where registers hold no
@@ -93,10 +107,10 @@ __device__ __forceinline__ void attention_softmax(Attention<HDIM_, M_> &s, int t
 	}
 }
 
-// KEYS_ keys, the first at position p0; row i of m16 tile t sees positions up to last[t][i], of these the last WINDOW_
+// KEYS_ keys, the first at position p0; row i of m16 tile t sees positions up to last[t][i], of these what REACH_
 // (0: all). `masked` may be false when all rows see all keys. k, v: addresses of the first key's row in its tile, and
 // of the first of the warp's columns of values in a tile whose rows have V_WIDTH_ columns.
-template <int KEYS_, int WINDOW_, int V_WIDTH_, int HDIM_, int M_>
+template <int KEYS_, int REACH_, int V_WIDTH_, int HDIM_, int M_>
 __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_tile, int row0, u32 k, u32 v, int p0,
 	const int (&last)[M_][2], bool masked, float scale_log2)
 {
@@ -132,7 +146,7 @@ __device__ __forceinline__ void attention_step(Attention<HDIM_, M_> &s, u32 q_ti
 			for (int j = 0; j < KEYS_ / 8; j++)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					if (is_hidden<WINDOW_>(column + j * 8 + i % 2, last[t][i / 2]))
+					if (is_hidden<REACH_>(column + j * 8 + i % 2, last[t][i / 2]))
 						p[t][j][i] = minus_infinity();
 	}
 #pragma unroll

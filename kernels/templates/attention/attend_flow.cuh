@@ -50,6 +50,7 @@ template <int STAGES_ = stages> __device__ __forceinline__ u32 parity(int use) {
 // A tile: `pairs` of the segment whose first row is `first` and stands at position `pos`, from pair0 on. Its runs are
 // those from run0 on; of them this block has `steps`; is_shared says that others of the team have some too.
 struct Tile { int first, pairs, pair0, head, slot, pos, end, run0, steps; bool is_shared; };
+constexpr int REACH = reach_of(WINDOW, CHUNKED);
 static_assert(TEAM == 1 || WINDOW == 0, "which block of a team has a run is counted from the start of a history");
 
 __device__ __forceinline__ int team_rank() { return TEAM == 1 ? 0 : int(blockIdx.x) % TEAM; }
@@ -95,7 +96,7 @@ __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 		t.pos = a.row_pos[t.first];
 		t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
 		const int runs = ceil_div(t.end, KEYS);
-		t.run0 = WINDOW > 0 ? max(t.pos + t.pair0 / per_kv + 1 - WINDOW, 0) / KEYS : 0; // where its first row's begin
+		t.run0 = WINDOW > 0 ? max(first_seen<REACH>(t.pos + t.pair0 / per_kv), 0) / KEYS : 0; // where its first row's begin
 		t.steps = team_runs<TEAM>(runs - t.run0, team_rank());
 		t.is_shared = TEAM > 1 && runs > team_turn;
 	} while (t.slot < 0); // idle rows
@@ -152,7 +153,7 @@ __device__ __forceinline__ View view_of(const Tile &t, int group)
 {
 	const int first = t.pair0 + group * 64, pair = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 	auto position = [&](int at) { return at < t.pairs ? t.pos + at / per_kv : 1 << 30; };
-	return { pair, { position(pair), position(pair + 8) }, position(min(first + 63, t.pairs - 1)) + 1 - WINDOW,
+	return { pair, { position(pair), position(pair + 8) }, first_seen<REACH>(position(min(first + 63, t.pairs - 1))),
 		position(first) + 1 };
 }
 
@@ -232,7 +233,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 	wgmma_wait<0>();
 	hold(state.s);
 	release(shared.k_empty(use));
-	wide_mask<WINDOW>(state, run_start(t, 0), view.last);
+	wide_mask<REACH>(state, run_start(t, 0), view.last);
 	wide_softmax(state, scale_log2);
 	wide_round(state);
 	barrier_wait(shared.v_full(use), parity(use));
@@ -251,7 +252,7 @@ __device__ __forceinline__ void compute(const Args &a, const Shared &shared, int
 		hold(state.s);
 		release(shared.k_empty(now));
 		if constexpr (decltype(masked)::value)
-			wide_mask<WINDOW>(state, run_start(t, i), view.last);
+			wide_mask<REACH>(state, run_start(t, i), view.last);
 		wide_softmax(state, scale_log2);
 		hold(state.s);
 		barrier_wait(shared.v_full(now), parity(now));

@@ -35,10 +35,11 @@ constexpr int TEAM = CLUSTER; // blocks that merge their runs together
 constexpr int TEAM = 1;
 #endif
 constexpr int SHARE = VALUES + 4; // floats of a line that a block hands to its team: sums, maximum, weights, two free
-using H = Head<HDIM, ROTARY, ROTATE>;
+using H = Head<HDIM, ROTARY, NEIGHBOURS, ROTATE>;
+constexpr int REACH = reach_of(WINDOW, CHUNKED);
 
 // The first chunk that a row at that position sees something of.
-__device__ __forceinline__ int first_chunk(int pos) { return WINDOW > 0 ? max(pos + 1 - WINDOW, 0) / CHUNK : 0; }
+__device__ __forceinline__ int first_chunk(int pos) { return WINDOW > 0 ? max(first_seen<REACH>(pos), 0) / CHUNK : 0; }
 
 // The runs of a history of some chunks: how many, and the chunks of each (the last may have fewer).
 struct Runs { int n, chunks; };

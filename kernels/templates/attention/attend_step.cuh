@@ -239,7 +239,7 @@ __device__ __forceinline__ void attend_step(const Args &a)
 		const bool is_newest = c == chunks - 1;
 		if (is_newest)
 			Past::insert(stage, pos % CHUNK, fresh.fresh, part);
-		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, part, c * CHUNK, pos,
+		Past::look<REACH>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, part, c * CHUNK, pos,
 			is_newest || (WINDOW > 0 && c == begin), scale_log2);
 		__syncwarp(); // and all are done with it
 		if constexpr (SEVERAL != 0)

@@ -117,8 +117,8 @@ template <int KEYS_, int HDIM_> __device__ __forceinline__ void wide_values(Wide
 }
 
 // The first key of the run stands at position p0; this thread's rows see positions up to last[0] and last[1], of these
-// the last WINDOW_ (0: all).
-template <int WINDOW_, int KEYS_, int HDIM_>
+// the last REACH_ (0: all).
+template <int REACH_, int KEYS_, int HDIM_>
 __device__ __forceinline__ void wide_mask(WideAttention<KEYS_, HDIM_> &a, int p0, const int (&last)[2])
 {
 	const int column = p0 + threadIdx.x % 4 * 2;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void wide_mask(WideAttention<KEYS_, HDIM_> &a, int p0
 	for (int j = 0; j < KEYS_ / 8; j++)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			if (is_hidden<WINDOW_>(column + j * 8 + i % 2, last[i / 2]))
+			if (is_hidden<REACH_>(column + j * 8 + i % 2, last[i / 2]))
 				a.s[j][i] = minus_infinity();
 }
 

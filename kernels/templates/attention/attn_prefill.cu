@@ -42,6 +42,7 @@ static_assert((PAIRS + 2 * KEYS) * tile_stride(HDIM) + 2 * KEYS * (bits_of<KVT> 
 
 constexpr int GROUP = NH / NKV, THREADS = 128, M_TILES = PAIRS / 64; // a warp: PAIRS / 4 pairs, 16 a tile
 constexpr bool is_codes = bits_of<KVT> < 16;
+constexpr int REACH = reach_of(WINDOW, CHUNKED);
 
 extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 {
@@ -82,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 	}
 	const int last_pair = min(pair0 + PAIRS, pairs) - 1;
 	const int end = a.row_pos[first + last_pair / GROUP] + 1, steps = ceil_div(end, KEYS);
-	const int begin = WINDOW > 0 ? max(a.row_pos[first + pair0 / GROUP] + 1 - WINDOW, 0) / KEYS : 0; // step
+	const int begin = WINDOW > 0 ? max(first_seen<REACH>(a.row_pos[first + pair0 / GROUP]), 0) / KEYS : 0; // step
 	using Tiles = PagedTiles<KVT, THREADS, KEYS, HDIM, NKV, PAGE>;
 	auto fill = [&](int step) {
 		if (step < steps)
@@ -102,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 		for (int i = 0; i < 2; i++) {
 			const int at = pair + 16 * t + 8 * i;
 			last[t][i] = at < pairs ? a.row_pos[first + at / GROUP] : -1;
-			all_from = max(all_from, last[t][i] + 1 - WINDOW);
+			all_from = max(all_from, first_seen<REACH>(last[t][i]));
 			all_see = min(all_see, last[t][i]);
 		}
 #pragma unroll
@@ -125,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attn_prefill(const Args a)
 		if (step == begin)
 			attention_start(state, q_tile, warp_row);
 		const u32 k = ring + (is_codes ? 0 : step % 2) * stage_bytes;
-		attention_step<KEYS, WINDOW, HDIM>(state, q_tile, warp_row, k, k + KEYS * stride + part * values * 2,
+		attention_step<KEYS, REACH, HDIM>(state, q_tile, warp_row, k, k + KEYS * stride + part * values * 2,
 			step * KEYS, last,
 			step * KEYS + KEYS - 1 > all_see || (WINDOW > 0 && step * KEYS < all_from), scale_log2);
 	}

@@ -371,7 +371,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) attn_verify(co
 		__syncwarp(); // the chunk has arrived for all lanes
 		if (chunk >= c.start / CHUNK)
 			insert_new(c, chunk, stage, fresh.fresh);
-		Past::look<WINDOW>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c.part, chunk * CHUNK,
+		Past::look<REACH>(state, shared_address(q_tile), stage, ring + STAGES * STAGE_BYTES, up, c.part, chunk * CHUNK,
 			seen, chunk * CHUNK + CHUNK > c.start + c.j + 1 || (WINDOW > 0 && chunk == begin), scale_log2);
 		__syncwarp(); // and all are done with it
 		if constexpr (SEVERAL != 0)

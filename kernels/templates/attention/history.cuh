@@ -166,8 +166,8 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 	}
 
 	// The chunk's keys and values under the rows of q; `masked`: positions behind `last` are not seen, nor those before
-	// the WINDOW_ (0: all) that end there. up: of a lane's two rows, what their q was divided by
-	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch,
+	// the REACH_ (0: all) that end there. up: of a lane's two rows, what their q was divided by
+	template <int REACH_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32 scratch,
 		const float (&up)[2], int part, int p0, int last, bool masked, float scale_log2)
 	{
 		float p[keys / 8][4] = {};
@@ -186,7 +186,7 @@ template <class T, int HDIM_, int NKV_, int PAGE_> struct History {
 			for (int j = 0; j < keys / 8; j++)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					if (is_hidden<WINDOW_>(column0 + j * 8 + i % 2, last))
+					if (is_hidden<REACH_>(column0 + j * 8 + i % 2, last))
 						p[j][i] = minus_infinity();
 		}
 		attention_softmax<keys>(s, 0, p, scale_log2);
@@ -432,11 +432,11 @@ template <int HDIM_, int NKV_, int PAGE_> struct History<bf16, HDIM_, NKV_, PAGE
 		__syncwarp();
 	}
 
-	template <int WINDOW_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32,
+	template <int REACH_> static __device__ __forceinline__ void look(State &s, u32 q_tile, u32 stage, u32,
 		const float (&)[2], int, int p0, int last, bool masked, float scale_log2)
 	{
 		const int rows[1][2] = { { last, last } };
-		attention_step<keys, WINDOW_, v_columns>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked,
+		attention_step<keys, REACH_, v_columns>(s, q_tile, 0, stage, stage + keys * stride, p0, rows, masked,
 			scale_log2);
 	}
 

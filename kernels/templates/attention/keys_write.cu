@@ -18,6 +18,7 @@ ATTR_INT(HDIM, 64)
 ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_INT(ROTARY, 64)
+ATTR_INT(NEIGHBOURS, 0)
 ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
@@ -56,7 +57,7 @@ struct Args {
 	IN_IF(V_NORM, VT, v_norm, "HDIM");
 };
 
-using H = Head<HDIM, ROTARY, ROTATE>;
+using H = Head<HDIM, ROTARY, NEIGHBOURS, ROTATE>;
 
 template <class T> __device__ __forceinline__ void norm(H::Pairs &x, const T *weights)
 {

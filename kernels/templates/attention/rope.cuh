@@ -2,7 +2,8 @@
 // ROTATE, the Hadamard matrix behind that.
 //
 // A head of HDIM elements is HDIM / 2 pairs, a lane holds those at lane, lane + 32, ...: pair p is the elements p and
-// p + ROTARY / 2 that rope turns together, and beyond ROTARY / 2 two neighbours that it leaves alone.
+// p + ROTARY / 2 that rope turns together, and beyond ROTARY / 2 two neighbours that it leaves alone. Where rope turns
+// NEIGHBOURS, all pairs are neighbours.
 #pragma once
 #include "shared/reduce.cuh"
 
@@ -41,9 +42,10 @@ __device__ __forceinline__ float sum_rn(float a, float b)
 }
 
 // A warp's view of heads of one shape.
-template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
+template <int HDIM_, int ROTARY_, int NEIGHBOURS_, int ROTATE_> struct Head {
 	static_assert(ROTARY_ <= HDIM_ && ROTARY_ % 2 == 0 && HDIM_ % 2 == 0, "rope turns pairs inside one head");
-	static constexpr int pairs = pairs_a_lane(HDIM_), half = ROTARY_ / 2, runs = (HDIM_ + 31) / 32;
+	static constexpr int pairs = pairs_a_lane(HDIM_), runs = (HDIM_ + 31) / 32;
+	static constexpr int apart = NEIGHBOURS_ ? 0 : ROTARY_, half = apart / 2; // elements whose pairs are not neighbours
 	using Pairs = float[pairs][2];
 
 	static __device__ __forceinline__ bool exists(int j) { return int(threadIdx.x % 32) + 32 * j < HDIM_ / 2; }
@@ -53,7 +55,7 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 	static __device__ __forceinline__ int element(int j, int second)
 	{
 		const int p = threadIdx.x % 32 + 32 * j;
-		return p < ROTARY_ / 2 ? p + second * (ROTARY_ / 2) : ROTARY_ + 2 * (p - ROTARY_ / 2) + second;
+		return p < half ? p + second * half : apart + 2 * (p - half) + second;
 	}
 
 	template <class T> static __device__ __forceinline__ void load(Pairs &x, const T *from)
@@ -111,9 +113,9 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 	// Is any of elements e .. e + 31 the first or second of one of the pairs 32 j .. 32 j + 31?
 	static __device__ constexpr bool meets(int e, int j, int second)
 	{
-		const int p = 32 * j, end = p + 32; // pairs below `half` are turned, those behind them neighbours
+		const int p = 32 * j, end = p + 32; // pairs from `half` on are neighbours
 		const int a = second * half + p, a_end = second * half + (end < half ? end : half);
-		const int b = ROTARY_ + 2 * (p > half ? p - half : 0), b_end = ROTARY_ + 2 * (end - half);
+		const int b = apart + 2 * (p > half ? p - half : 0), b_end = apart + 2 * (end - half);
 		return (a < a_end && a < e + 32 && e < a_end) || (b < b_end && b < e + 32 && e < b_end);
 	}
 
@@ -123,8 +125,8 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 #pragma unroll
 		for (int r = 0; r < runs; r++) {
 			const int e = threadIdx.x % 32 + 32 * r;
-			const int p = e < ROTARY_ ? e % half : half + (e - ROTARY_) / 2;
-			const int second = e < ROTARY_ ? e / half : (e - ROTARY_) % 2;
+			const int p = e < apart ? e % (half + !half) : half + (e - apart) / 2;
+			const int second = e < apart ? e / (half + !half) : (e - apart) % 2;
 			y[r] = 0.0f;
 #pragma unroll
 			for (int i = 0; i < 2 * pairs; i++)
@@ -155,7 +157,7 @@ template <int HDIM_, int ROTARY_, int ROTATE_> struct Head {
 	static __device__ __forceinline__ void rotate(Pairs &x)
 	{
 		static_assert(HDIM_ % 16 == 0 && HDIM_ < 1024, "blocks are whole runs of lanes, of a known root");
-		constexpr bool is_aligned = ROTARY_ == HDIM_ && HDIM_ % 64 == 0; // a lane has its elements already
+		constexpr bool is_aligned = apart == HDIM_ && HDIM_ % 64 == 0; // a lane has its elements already
 		float y[runs];
 		if constexpr (is_aligned) {
 #pragma unroll

@@ -25,6 +25,8 @@ ATTR_INT(NKV, 8)
 ATTR_INT(PAGE, 16)
 ATTR_FLOAT(SCALE, 0.125f)
 ATTR_INT(WINDOW, 0)
+ATTR_INT(CHUNKED, 0)
+REQUIRE(!CHUNKED || WINDOW > 0)
 FLAG(KV_SCALE)
 FLAG(KV_BLOCK)
 FLAG(SINKS)
@@ -82,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain_attention(const A
 	const int slot = t < a.step[0] ? a.row_slot[t] : -1, kv_head = h / (NH / NKV);
 	if (slot < 0)
 		return;
-	const int last = a.row_pos[t], first = WINDOW > 0 ? max(last - WINDOW + 1, 0) : 0;
+	const int last = a.row_pos[t], first = WINDOW == 0 ? 0 : CHUNKED ? last / WINDOW * WINDOW : max(last - WINDOW + 1, 0);
 	const i32 *const table = a.page_table + i64(slot) * MAX_PAGES;
 	float k_factor = 1.0f, v_factor = 1.0f;
 	if constexpr (KV_SCALE) {

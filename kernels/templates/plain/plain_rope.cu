@@ -1,4 +1,4 @@
-// what      y[t,h,:] = x[t,h,:] with the pairs (i, i + ROTARY/2) turned by row_pos[t] * inv_freq[i]; cos and sin
+// what      y[t,h,:] = x[t,h,:] with the pairs (i, i + ROTARY/2), or where NEIGHBOURS (2i, 2i + 1), turned by row_pos[t] * inv_freq[i]; cos and sin
 //           times ROPE_FACTOR. Where ROTATE, the head is multiplied by the Hadamard matrix then (ops.h)
 // numerics  f32 from the bf16 input to the one rounding. The angle is the f32 product, as in the models' own code;
 //           its sine and cosine are good to 1e-7 up to 6e6 radians. Batch-invariant
@@ -14,6 +14,7 @@ DIM(ROWS, 1)
 DIM(N, 4096)
 ATTR_INT(HDIM, 128)
 ATTR_INT(ROTARY, 128)
+ATTR_INT(NEIGHBOURS, 0)
 ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 REQUIRE(HDIM % 2 == 0 && N % HDIM == 0 && HDIM <= 1024)
@@ -34,7 +35,7 @@ struct Args {
 	OUT(bf16, y, "ROWS, N");
 };
 
-using H = Head<HDIM, ROTARY, ROTATE>;
+using H = Head<HDIM, ROTARY, NEIGHBOURS, ROTATE>;
 
 extern "C" __global__ void __launch_bounds__(128) plain_rope(const Args a)
 {
