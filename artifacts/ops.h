@@ -185,6 +185,7 @@ OP(swiglu_limited, OP_GRAPH, "GATE_LIMIT",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) * up, g = gate",
 	IN(floats, gate, "ROWS, N"), IN(floats, up, "ROWS, N"), OUT(floats, y, "ROWS, N"))
+OP(relu_squared, OP_GRAPH, "", "y = max(x, 0)^2", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale_by, OP_GRAPH, "", "y = w[0] x", IN(floats, x, "ROWS, N"), IN(weight, w, "1"), OUT(floats, y, "ROWS, N"))
 OP(columns, OP_GRAPH, "FIRST", "y[t,m] = x[t, FIRST + m]", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, M"))

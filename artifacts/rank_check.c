@@ -245,6 +245,14 @@ static void rule_glu(Walk *w)
 		put(w, "y", whole);
 }
 
+/* Each element for itself, but not as a sum: of a part of one it is another thing. */
+static void rule_each(Walk *w)
+{
+	const Layout x = get(w, "x");
+	if (x.form == CUT || is_whole(w, "x"))
+		put(w, "y", x);
+}
+
 /* A gate of each part of a row, or one of all of it, by which a part of a sum may be multiplied as well. */
 static void rule_gate(Walk *w)
 {
@@ -416,6 +424,7 @@ static void walk(Walk *w)
 	case OP_add: rule_add(w); break;
 	case OP_scale: rule_scale(w); break;
 	case OP_swiglu: case OP_swiglu_limited: case OP_geglu: rule_glu(w); break;
+	case OP_relu_squared: rule_each(w); break;
 	case OP_sigmoid_gate: case OP_softplus_gate: rule_gate(w); break;
 	case OP_head_norm: case OP_rope: case OP_gated_norm: rule_heads(w); break;
 	case OP_mean_squares: rule_mean_squares(w); break;

@@ -95,7 +95,8 @@ typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of
 typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
-typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED /* of experts alone: experts_clamped in ops.h */ } Act;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED, /* of experts alone: experts_clamped in ops.h */
+	ACT_RELU_SQUARED /* of an MLP alone, which has no gate */ } Act;
 typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */

@@ -147,6 +147,12 @@ static bool begin_at(Cutter *x, const GraphOp *op)
 		if (width % x->n)
 			return cannot(x, layer, width, "columns of the MLP", width);
 		return mark(x, at(op, "y"), one_run(width, x->n));
+	case OP_relu_squared:
+		if (!is_of_product(x, at(op, "x")))
+			return false;
+		if (width % x->n)
+			return cannot(x, layer, width, "columns of the MLP", width);
+		return mark(x, at(op, "y"), one_run(width, x->n));
 	case OP_delta_rule:
 	case OP_delta_verify:
 		if (a->n_k_heads % x->n)
@@ -177,7 +183,7 @@ static bool spread(Cutter *x, const GraphOp *op)
 		{OP_rmsnorm, "x", "y"}, {OP_gated_norm, "x", "y"}, {OP_gated_norm, "x", "z"}, {OP_swiglu, "gate", "y"},
 		{OP_swiglu, "up", "y"},
 		{OP_swiglu_limited, "gate", "y"}, {OP_swiglu_limited, "up", "y"},
-		{OP_geglu, "gate", "y"}, {OP_geglu, "up", "y"}, {OP_sigmoid_gate, "x", "y"},
+		{OP_geglu, "gate", "y"}, {OP_geglu, "up", "y"}, {OP_relu_squared, "x", "y"}, {OP_sigmoid_gate, "x", "y"},
 		{OP_softplus_gate, "x", "y"}, {OP_causal_conv, "x", "y"}, {OP_conv_verify, "x", "y"}};
 	bool is_new = false;
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

@@ -175,10 +175,11 @@ static void print_config(Compile *c, FILE *f)
 {
 	const Model *m = &c->model;
 	const Config *cf = &m->config;
+	static const char *const acts[] = {"silu", "gelu_tanh", "gelu_tanh", "relu_squared"};
 	fprintf(f, "config     %s  hidden_dim %d  n_layers %d  vocab %d  norm_eps %.17g  act %s  tied %d"
 		"  max_position %d  mtp %d\n",
 		cf->model_type, cf->hidden_dim, cf->n_layers, cf->vocab, cf->norm_eps,
-		cf->each.act == ACT_SILU ? "silu" : "gelu_tanh", cf->tie_embeddings, cf->max_position,
+		acts[cf->each.act], cf->tie_embeddings, cf->max_position,
 		cf->n_mtp);
 	print_layers(cf, f);
 	for (int i = 0; i < cf->n_ropes; i++)

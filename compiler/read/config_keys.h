@@ -14,7 +14,8 @@
 
 /* Largest values a checkpoint may claim. Far beyond any model, and small enough that products of two fit
  * an int64 and every single one an int. */
-enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28, MAX_HEADS = 4096, MAX_EXPERTS = 1 << 14 };
+enum { MAX_DIM = 1 << 20, MAX_VOCAB = 1 << 20, MAX_POSITION = 1 << 28, MAX_HEADS = 4096, MAX_EXPERTS = 1 << 14,
+	MAX_ALSO = 2 /* switches that a key is besides */ };
 
 /* Values that change nothing. Null passes always but in a key that a family reads. */
 enum { FREE = 1, IS_FALSE = 2, IS_ZERO = 4, IS_ONE = 8, IS_EMPTY = 16, IS_TRUE = 32,
@@ -51,7 +52,7 @@ typedef struct ConfigKey {
 	KeyRule rule;
 	KeyReader reader;
 	int flags;
-	size_t to, also, at; /* in Config: of the value, of the same once more, and of its place; 0 = is not kept */
+	size_t to, also[MAX_ALSO], at; /* in Config: of the value, of the same once more, and of its place; 0 = is not kept */
 	double lo, hi;      /* inclusive; of KEY_REAL lo < x */
 	double absent;      /* the class's default; of KEY_INT 0 = derived from other keys */
 	int pass;           /* of KEY_MUST and KEY_IGNORED */

@@ -317,6 +317,14 @@ static void read_kind(Reading *r)
 static const char *number_text(Arena *a, double x) { return arena_printf(a, "%.17g", x); }
 
 /* The default; of an integer 0 means what other keys give. */
+/* The other switches that the key is. */
+static void keep_also(const Reading *r, const ConfigKey *k, const void *to)
+{
+	for (int i = 0; i < MAX_ALSO; i++)
+		if (k->also[i])
+			*(bool *)(void *)((char *)r->cf + k->also[i]) = *(const bool *)to;
+}
+
 static void take_default(Reading *r, const ConfigKey *k, const Value *null, void *to)
 {
 	Arena *a = &r->c->arena;
@@ -326,6 +334,7 @@ static void take_default(Reading *r, const ConfigKey *k, const Value *null, void
 		*(double *)to = k->absent;
 	else
 		*(bool *)to = k->absent != 0;
+	keep_also(r, k, to);
 	if (k->rule == KEY_BOOL || (k->rule == KEY_REAL && k->absent > 0) || (!null && k->absent != 0))
 		config_note(r, k->name, null, k->rule == KEY_BOOL ? (k->absent != 0 ? "true" : "false")
 			: k->rule == KEY_REAL ? arena_printf(a, "%g", k->absent) : number_text(a, k->absent));
@@ -351,8 +360,7 @@ static bool read_field(Reading *r, const ConfigKey *k)
 		: k->rule == KEY_REAL ? want_real(r->d, A0203, k->name, v, k->lo, true, k->hi, to)
 		: want_bool(r->d, A0203, k->name, v, to);
 	config_note(r, k->name, v, NULL);
-	if (k->also)
-		*(bool *)(void *)((char *)r->cf + k->also) = *(bool *)to;
+	keep_also(r, k, to);
 	return ok;
 }
 

@@ -36,13 +36,13 @@ static const ConfigKey common_keys[] = {
 	SHARED_CODE("architectures"), SHARED_CODE("auto_map"), SHARED_CODE("quantization_config"),
 	SHARED_CODE("tie_word_embeddings"), CODE("model_type"), CODE("text_config"), CODE("rope_parameters"),
 	CODE("rope_scaling"), CODE("rope_theta"), CODE("partial_rotary_factor"), CODE("original_max_position_embeddings"),
-	{"hidden_size", KEY_INT, 0, NEEDED, FIELD(hidden_dim), 0, FIELD(at_hidden_dim), 1, MAX_DIM, 0, 0, NULL},
-	{"num_hidden_layers", KEY_INT, 0, NEEDED, FIELD(n_layers), 0, FIELD(at_n_layers), 1, PLAN_MAX_LAYERS, 0, 0, NULL},
-	{"num_attention_heads", KEY_INT, 0, NEEDED, FIELD(each.n_heads), 0, 0, 1, MAX_HEADS, 0, 0, NULL},
-	{"vocab_size", KEY_INT, 0, NEEDED | SHARED, FIELD(vocab), 0, FIELD(at_vocab), 1, MAX_VOCAB, 0, 0, NULL},
-	{"max_position_embeddings", KEY_INT, 0, NEEDED, FIELD(max_position), 0, FIELD(at_max_position), 1, MAX_POSITION, 0,
+	{"hidden_size", KEY_INT, 0, NEEDED, FIELD(hidden_dim), {0}, FIELD(at_hidden_dim), 1, MAX_DIM, 0, 0, NULL},
+	{"num_hidden_layers", KEY_INT, 0, NEEDED, FIELD(n_layers), {0}, FIELD(at_n_layers), 1, PLAN_MAX_LAYERS, 0, 0, NULL},
+	{"num_attention_heads", KEY_INT, 0, NEEDED, FIELD(each.n_heads), {0}, 0, 1, MAX_HEADS, 0, 0, NULL},
+	{"vocab_size", KEY_INT, 0, NEEDED | SHARED, FIELD(vocab), {0}, FIELD(at_vocab), 1, MAX_VOCAB, 0, 0, NULL},
+	{"max_position_embeddings", KEY_INT, 0, NEEDED, FIELD(max_position), {0}, FIELD(at_max_position), 1, MAX_POSITION, 0,
 		0, NULL},
-	{"rms_norm_eps", KEY_REAL, 0, 0, FIELD(norm_eps), 0, 0, 0, 1, 1e-6, 0, NULL},
+	{"rms_norm_eps", KEY_REAL, 0, 0, FIELD(norm_eps), {0}, 0, 0, 1, 1e-6, 0, NULL},
 	{.name = "hidden_act", .rule = KEY_MUST, .word = "silu"},
 };
 
@@ -131,10 +131,19 @@ const ConfigKey *key_of_reader(const Family *family, KeyReader reader)
 	return NULL;
 }
 
+/* Is it read into that field? */
+static bool is_of(const ConfigKey *k, size_t field)
+{
+	bool any = field && k->to == field;
+	for (int i = 0; i < MAX_ALSO; i++)
+		any |= field && k->also[i] == field;
+	return any;
+}
+
 const ConfigKey *key_of_field(const Family *family, size_t to)
 {
 	for (const ConfigKey *k = family->keys; k->name; k++)
-		if (k->to == to || (k->also && k->also == to))
+		if (is_of(k, to))
 			return k;
 	return NULL;
 }
@@ -265,16 +274,23 @@ static const Meaning *meaning_of(Facts *r, const char *name, const Value *v)
 	return NULL;
 }
 
-/* is = "ffn_dim", or ["qkv_bias", "o_bias"] of two switches. */
+/* is = "ffn_dim", or ["qkv_bias", "o_bias"] of two switches, or three. */
 static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 {
-	const bool is_pair = v->kind == VALUE_ARRAY && v->n == 2;
-	const Meaning *m = meaning_of(r, name, is_pair ? v->first : v);
-	const Meaning *also = m && is_pair ? meaning_of(r, name, v->first->next) : NULL;
-	if (!m || (is_pair && !also))
+	const bool is_list = v->kind == VALUE_ARRAY && v->n >= 2 && v->n <= 1 + MAX_ALSO;
+	const Meaning *m = meaning_of(r, name, is_list ? v->first : v);
+	size_t also[MAX_ALSO] = {0};
+	if (!m)
 		return false;
-	if (also && (m->key.rule != KEY_BOOL || also->key.rule != KEY_BOOL))
-		return wrong(r, v, "%s = %s: only true and false can be of two things", name, value_text(r->d->arena, v));
+	for (const Value *more = is_list ? v->first->next : NULL, *first = more; more; more = more->next) {
+		const Meaning *other = meaning_of(r, name, more);
+		if (!other)
+			return false;
+		if (m->key.rule != KEY_BOOL || other->key.rule != KEY_BOOL)
+			return wrong(r, v, "%s = %s: only true and false can be of several things", name,
+				value_text(r->d->arena, v));
+		also[more != first] = other->key.to;
+	}
 	const char *key = k->name;
 	for (int i = 0; i < COUNT(fixed_names); i++)
 		if (strcmp(fixed_names[i].word, m->word) == 0 && strcmp(fixed_names[i].key, key) != 0)
@@ -284,7 +300,7 @@ static bool read_is(Facts *r, const char *name, const Value *v, ConfigKey *k)
 	*k = m->key;
 	k->name = key;
 	k->flags |= flags;
-	k->also = also ? also->key.to : 0;
+	memcpy(k->also, also, sizeof also);
 	return true;
 }
 
@@ -353,9 +369,11 @@ static void check_twice(Facts *r, const Value *v, const ConfigKey *keys, int n)
 	const ConfigKey *k = &keys[n];
 	for (int i = 0; i < n; i++) {
 		const ConfigKey *o = &keys[i];
-		const bool same_field = k->to && (k->to == o->to || k->to == o->also);
+		bool same_field = is_of(o, k->to);
+		for (int j = 0; j < MAX_ALSO; j++)
+			same_field |= is_of(o, k->also[j]);
 		const bool same_reader = k->rule == KEY_CODE && o->rule == KEY_CODE && k->reader && k->reader == o->reader;
-		if (same_field || same_reader || (k->also && (k->also == o->to || k->also == o->also)))
+		if (same_field || same_reader)
 			wrong(r, v, "family.keys.%s and %s are read into one thing", k->name, o->name);
 	}
 }
@@ -430,7 +448,7 @@ static void read_layer(Facts *r, const Value *v)
 		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
 		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks", "rope_pairs"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"};
-	static const char *const acts[] = {"silu", "gelu_tanh", "clamped"};
+	static const char *const acts[] = {"silu", "gelu_tanh", "clamped", "relu_squared"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
 	static const char *const qk_norms[] = {"none", "head", "whole"}, *const pairs[] = {"halves", "neighbours"};
@@ -442,7 +460,7 @@ static void read_layer(Facts *r, const Value *v)
 	s->norm_one = choice(r, v, "norm_weight", "family.layer.norm_weight", weights, 2, 0) == 1;
 	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
 	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
-	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, 3, ACT_SILU);
+	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, COUNT(acts), ACT_SILU);
 	s->neighbours = choice(r, v, "rope_pairs", "family.layer.rope_pairs", pairs, 2, 0) == 1;
 	s->router = (Router)choice(r, v, "router", "family.layer.router", routers, 2, ROUTER_SOFTMAX);
 	s->norm_topk = s->shared_gate = true; /* where nothing says so */
@@ -612,6 +630,8 @@ static void check_whole(Facts *r, const Value *family)
 		wrong(r, family, "family.tensors: qkv has no rows of a gate, which family.layer.gate needs");
 	if (f->layer.act == ACT_CLAMPED && (is_read(f, "shared_dim") || is_read(f, "n_shared") || is_read(f, "dense_dim")))
 		wrong(r, family, "family.layer.act = \"clamped\": of experts that rows choose alone");
+	if (f->layer.act == ACT_RELU_SQUARED && (has_experts(f) || f->names[NAME_GATE_UP]))
+		wrong(r, family, "family.layer.act = \"relu_squared\": of an MLP without a gate alone");
 	if (f->draft_prefix && !f->layer.pre_norm)
 		wrong(r, family, "family.draft: a drafting head of layers without a norm before them is not implemented");
 }

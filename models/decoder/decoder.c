@@ -160,8 +160,25 @@ void d_gate(Compile *c, const Decoder *d, int l, int gate, int up, int y)
 	g_op(c, kind, l, BOTH, &limit, (int[]){gate, up, y});
 }
 
+/* down(max(up, 0)^2): no gate. */
+static int ungated(Compile *c, const Decoder *d, int l, int x, int norm, int ffn)
+{
+	const int hidden = c->model.config.hidden_dim;
+	Product w, w_down;
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_UP}, (int64_t[]){ffn}, hidden, &w);
+	int b_up = d_bias(c, d, l, d->spec.mlp_bias, NAME_UP, ffn);
+	d_products(c, d, l, 1, (const TensorRole[]){NAME_DOWN}, (int64_t[]){hidden}, ffn, &w_down);
+	int b_down = d_bias(c, d, l, d->spec.mlp_bias, NAME_DOWN, hidden);
+	int up = d_linear(c, l, d_before(c, d, l, x, norm, "mlp.norm"), &w, b_up, "up", ffn);
+	int h = d_act(c, l, "h", DT_bf16, ffn);
+	g_op(c, OP_relu_squared, l, BOTH, NULL, (int[]){up, h});
+	return d_linear(c, l, h, &w_down, b_down, "mlp.down", hidden);
+}
+
 static int dense(Compile *c, const Decoder *d, int l, int x, int norm, int ffn)
 {
+	if (d->spec.act == ACT_RELU_SQUARED)
+		return ungated(c, d, l, x, norm, ffn);
 	const int hidden = c->model.config.hidden_dim;
 	const bool has_bias = d->spec.mlp_bias;
 	Product w[2], w_down;

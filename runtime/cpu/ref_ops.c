@@ -272,6 +272,15 @@ void ref_swiglu_limited(const RefCall *c)
 			ref_within((double)up[i], -limit, limit));
 }
 
+void ref_relu_squared(const RefCall *c)
+{
+	const float *x = ref_floats(c, "x");
+	float *y = ref_floats(c, "y");
+	const int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
+	for (int64_t i = 0; i < n; i++)
+		y[i] = x[i] < 0 ? 0 : x[i] * x[i]; /* NaN stays NaN */
+}
+
 void ref_geglu(const RefCall *c)
 {
 	const float *gate = ref_floats(c, "gate"), *up = ref_floats(c, "up");
