@@ -188,6 +188,8 @@ OP(geglu, OP_GRAPH, "", "y = g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) *
 OP(relu_squared, OP_GRAPH, "", "y = max(x, 0)^2", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale, OP_GRAPH, "FACTOR", "y = FACTOR x", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, N"))
 OP(scale_by, OP_GRAPH, "", "y = w[0] x", IN(floats, x, "ROWS, N"), IN(weight, w, "1"), OUT(floats, y, "ROWS, N"))
+OP(scale_rows, OP_GRAPH, "", "y[t,n] = share[t,0] * x[t,n]",
+	IN(floats, x, "ROWS, N"), IN(floats, share, "ROWS, 1"), OUT(floats, y, "ROWS, N"))
 OP(columns, OP_GRAPH, "FIRST", "y[t,m] = x[t, FIRST + m]", IN(floats, x, "ROWS, N"), OUT(floats, y, "ROWS, M"))
 OP(quantise, OP_GRAPH, "", "y, y_scale = codes of x (above)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, K"), OUT(floats, y_scale, "ceil_div(K, 128), ROWS"))

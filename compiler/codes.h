@@ -80,6 +80,9 @@ CODE(A0216, EXIT_BAD_INPUT, "wrong facts of a family",
 CODE(A0217, EXIT_OK, "one rope table for all lengths",
 	"Longrope has two lists of factors, for texts up to the original context and for longer ones; a plan has one.",
 	"Nothing, or another runtime.max_context: one at most as long as the original context takes the short list.")
+CODE(A0218, EXIT_BAD_INPUT, "context beyond what the class does at first",
+	"From some length on the class multiplies queries by a number that grows, which is not implemented.",
+	"Set runtime.max_context, or --context, below the length that the message names.")
 /* A03xx MODEL.toml */
 CODE(A0301, EXIT_BAD_INPUT, "not in the supported subset of TOML",
 	"The file is not in the supported subset of TOML 1.0: dates, multi-line strings, inf and nan are not supported.",

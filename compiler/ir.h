@@ -92,7 +92,8 @@ typedef struct Rope {
 enum { MAX_EOS = 16, MAX_BUCKETS = 16, MAX_ROPES = 4 };
 
 typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of a sequence; delta: Gated DeltaNet */
-typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE } QkNorm; /* over each head; over all of q, of k */
+typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_TURNED } QkNorm; /* over each head; over all of
+	q, of k; over each head that rope turns, without a weight, so before rope as well as behind it */
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
 typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED, /* of experts alone: experts_clamped in ops.h */
@@ -135,6 +136,7 @@ typedef struct LayerSpec {
 	bool may_be_turned;     /* matrices of all experts in one tensor may be transposed */
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
 	bool norm_topk;         /* the shares of a row's experts add up to 1 */
+	bool share_input;       /* a row's one expert reads the row times its share, and what it makes is added as it is */
 	Act act;                /* of gate */
 	double gate_slope;      /* of ACT_CLAMPED */
 	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
@@ -162,6 +164,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int n_kv_shared; bool is_double_wide; /* the last layers read keys and values of others; their MLPs are twice as
 											wide */
 	int ple_dim, ple_vocab; /* elements of a per-layer embedding, 0 = there are none; tokens that have some */
+	bool scales_late; int scales_from; /* from that position, counted from 1, the class multiplies q, which no op does */
 	double logit_cap;       /* logits become cap * tanh(logit / cap); 0 = they stay */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;

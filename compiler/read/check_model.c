@@ -73,6 +73,17 @@ static void tell_longrope(Compile *c)
 			is_short ? "at most" : "above", rope->original_context);
 }
 
+/* What the class does from some position on, and no op does. */
+static void check_late(Compile *c)
+{
+	const Config *cf = &c->model.config;
+	const ConfigKey *key = key_of_field(cf->family, offsetof(Config, scales_from));
+	if (key && cf->scales_late && c->model.options.max_context >= cf->scales_from)
+		fail_at(&c->diags, A0218, c->model.options.at_max_context, "runtime.max_context = %d: from position %d on, %s, the "
+			"class multiplies queries by the length, which is not implemented: at most %d", c->model.options.max_context,
+			cf->scales_from - 1, key->name, cf->scales_from - 1);
+}
+
 static void check_ignored(Compile *c)
 {
 	const Model *m = &c->model;
@@ -99,6 +110,7 @@ void check_model(Compile *c)
 	check_config(cf);
 	check_tensors(&c->model);
 	tell_longrope(c);
+	check_late(c);
 	check_ids(c);
 	if (!c->cmd.random_weights) /* which brings no tensors at all */
 		check_ignored(c);

@@ -72,6 +72,7 @@ typedef struct Family {
 	double rotary_part;           /* of a head that rope turns where config.json does not say; 0 = always all of it */
 	bool scale_embeddings;        /* Config's */
 	bool is_last_full;            /* the last layer has no window, whatever config.json says */
+	bool is_shared_as_wide;       /* the expert for all rows, as the others */
 	bool has_mrope;               /* rope parameters of images may be there */
 	const char *prefixes[MAX_PREFIXES + 1]; /* of tensor names, "model": the first whose embedding is there */
 	const char *draft_prefix;     /* of its drafting head; NULL = it has none */
@@ -95,7 +96,7 @@ bool has_draft(const Family *f);   /* its checkpoints may have a drafting head *
 /* "a, b and c": the names of those of which it is true. */
 const char *families_text(Arena *a, const Families *families, bool is(const Family *f));
 
-/* Config.layers, of Config.each; what differs by layer (mixer, window, kv, rotate) stays where it is. */
+/* Config.layers, of Config.each; what differs by layer (mixer, window, chunked, kv, rotate) stays where it is. */
 void lay_layers(Compile *c);
 /* Of a layer that shares keys and values: how far back those are, 0 = there are none. */
 int layers_back(const Config *cf, int l);

@@ -419,6 +419,8 @@ static void read_fields(Reading *r)
 		r->cf->each.qk_norm = QK_NORM_NONE;
 	if (key_of_field(r->family, FIELD_OF(n_shared)))
 		r->cf->each.shared_dim = r->cf->n_shared * r->cf->each.ffn_dim;
+	if (r->family->is_shared_as_wide)
+		r->cf->each.shared_dim = r->cf->each.ffn_dim;
 	derive_heads(r);
 }
 

@@ -87,6 +87,9 @@ static const Meaning meanings[] = {
 	{"query_scale", {.rule = KEY_REAL, .flags = DERIVED, .to = FIELD(each.query_scale), .lo = 0, .hi = 1e6}},
 	{"n_after", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(n_after), .lo = 0, .hi = 64}},
 	READ("sparse_layers", READER_SPARSE_LAYERS, .flags = HAS_DEFAULT, .hi = PLAN_MAX_LAYERS),
+	READ("sparse_interval", READER_SPARSE_INTERVAL, .flags = HAS_DEFAULT, .lo = 1, .hi = PLAN_MAX_LAYERS),
+	{"scales_from", {.rule = KEY_INT, .flags = HAS_DEFAULT, .to = FIELD(scales_from), .lo = 1, .hi = MAX_POSITION}},
+	{"scales_late", {.rule = KEY_BOOL, .flags = HAS_DEFAULT, .to = FIELD(scales_late)}},
 	READ("window_heads", READER_WINDOW_HEADS, .flags = 0), READ("window_table", READER_WINDOW_TABLE, .flags = 0),
 	READ("layer_tables", READER_LAYER_TABLES, .flags = 0), READ("rotary_parts", READER_ROTARY_PARTS, .flags = 0),
 	READ("gate_limits", READER_GATE_LIMITS, .flags = 0), READ("shared_limits", READER_SHARED_LIMITS, .flags = 0),
@@ -446,19 +449,20 @@ static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
 		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
-		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks", "rope_pairs"};
+		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks", "rope_pairs",
+		"share_input", "shared_as_wide"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"};
 	static const char *const acts[] = {"silu", "gelu_tanh", "clamped", "relu_squared"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
-	static const char *const qk_norms[] = {"none", "head", "whole"}, *const pairs[] = {"halves", "neighbours"};
+	static const char *const qk_norms[] = {"none", "head", "whole", "turned heads"}, *const pairs[] = {"halves", "neighbours"};
 	LayerSpec *s = &r->f->layer;
 	v = table(r, v, "family.layer", keys, COUNT(keys));
 	const int where = choice(r, v, "norms", "family.layer.norms", norms, 3, 0);
 	s->pre_norm = where != 1;
 	s->post_norm = where != 0;
 	s->norm_one = choice(r, v, "norm_weight", "family.layer.norm_weight", weights, 2, 0) == 1;
-	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, 3, QK_NORM_NONE);
+	s->qk_norm = (QkNorm)choice(r, v, "qk_norm", "family.layer.qk_norm", qk_norms, COUNT(qk_norms), QK_NORM_NONE);
 	s->head_gate = (HeadGate)choice(r, v, "head_gate", "family.layer.head_gate", gates, 3, HEAD_GATE_NONE);
 	s->act = (Act)choice(r, v, "act", "family.layer.act", acts, COUNT(acts), ACT_SILU);
 	s->neighbours = choice(r, v, "rope_pairs", "family.layer.rope_pairs", pairs, 2, 0) == 1;
@@ -476,6 +480,9 @@ static void read_layer(Facts *r, const Value *v)
 	flag(r, v, "v_norm", "family.layer.v_norm", &s->v_norm);
 	flag(r, v, "last_is_full", "family.layer.last_is_full", &r->f->is_last_full);
 	flag(r, v, "gate", "family.layer.gate", &s->has_gate);
+	flag(r, v, "share_input", "family.layer.share_input", &s->share_input);
+	s->norm_topk = !s->share_input;
+	flag(r, v, "shared_as_wide", "family.layer.shared_as_wide", &r->f->is_shared_as_wide);
 	flag(r, v, "sinks", "family.layer.sinks", &s->sinks);
 	flag(r, v, "qkv_bias", "family.layer.qkv_bias", &s->qkv_bias);
 	flag(r, v, "mrope", "family.layer.mrope", &r->f->has_mrope);
@@ -632,6 +639,8 @@ static void check_whole(Facts *r, const Value *family)
 		wrong(r, family, "family.layer.act = \"clamped\": of experts that rows choose alone");
 	if (f->layer.act == ACT_RELU_SQUARED && (has_experts(f) || f->names[NAME_GATE_UP]))
 		wrong(r, family, "family.layer.act = \"relu_squared\": of an MLP without a gate alone");
+	if (f->layer.share_input && f->layer.router != ROUTER_SIGMOID)
+		wrong(r, family, "family.layer.share_input: the share is a sigmoid's, and router = \"sigmoid\" is missing");
 	if (f->draft_prefix && !f->layer.pre_norm)
 		wrong(r, family, "family.draft: a drafting head of layers without a norm before them is not implemented");
 }
@@ -792,6 +801,7 @@ void lay_layers(Compile *c)
 			continue;
 		s->mixer = old[l].mixer;
 		s->window = old[l].window;
+		s->chunked = old[l].chunked;
 		s->rope = old[l].rope;
 		s->is_listed_dense = old[l].is_listed_dense;
 		s->listed_heads = old[l].listed_heads;

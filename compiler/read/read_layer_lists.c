@@ -72,12 +72,18 @@ static bool add_sparse(Reading *r, const char *name, const Value *at, int64_t l)
 	return true;
 }
 
-/* Numbers of the layers with experts: a list, or a text, "3,4,5". Without any they begin with the default. */
+/* Numbers of the layers with experts: a list, or a text, "3,4,5". Without any they begin with the default, or are one in
+ * so many. */
 static void read_sparse_layers(Reading *r, const ConfigKey *k)
 {
 	const Value *v = lookup(r, k->name);
+	const char *every_name = v ? NULL : name_of(r, READER_SPARSE_INTERVAL);
+	const Value *interval = every_name ? lookup(r, every_name) : NULL;
+	int every = every_name ? (int)key_of_reader(r->family, READER_SPARSE_INTERVAL)->absent : 1;
+	if (interval && !want_int(r->d, A0203, every_name, interval, 1, PLAN_MAX_LAYERS, &every))
+		return;
 	for (int l = 0; l < PLAN_MAX_LAYERS; l++)
-		r->cf->layers[l].is_listed_dense = v || l < (int)k->absent;
+		r->cf->layers[l].is_listed_dense = v || l < (int)k->absent || (l + 1) % every != 0;
 	for (const Value *e = v && v->kind == VALUE_ARRAY ? v->first : NULL; e; e = e->next) {
 		int l;
 		if (!want_int(r->d, A0203, k->name, e, 0, PLAN_MAX_LAYERS, &l) || !add_sparse(r, k->name, e, l))

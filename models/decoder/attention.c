@@ -43,9 +43,25 @@ static void products_qkv(Compile *c, const Decoder *d, int l, Product *w)
 	g_products_of(c, 4, w);
 }
 
+/* Ones in the place of a norm's weight over heads. */
+static int no_weight(Compile *c, const Decoder *d)
+{
+	const LayerSpec *s = &d->spec;
+	const char *name = arena_printf(&c->scratch, "atlas.no_weight.%d", s->head_dim);
+	float *ones = ARENA_ARRAY(&c->scratch, float, s->head_dim);
+	for (int i = 0; i < c->graph.n_tensors; i++)
+		if (strcmp(c->graph.tensors[i].name, name) == 0)
+			return i;
+	for (int i = 0; i < s->head_dim; i++)
+		ones[i] = s->norm_one ? 0 : 1;
+	return g_constant(c, name, DT_f32, s->head_dim, ones);
+}
+
 /* The weight of q_norm or k_norm, of that many heads; -1 = there is none. */
 static int head_norm(Compile *c, const Decoder *d, int l, int heads, TensorRole role)
 {
+	if (d->spec.qk_norm == QK_NORM_TURNED)
+		return d->spec.rope < 0 ? -1 : no_weight(c, d);
 	return d->spec.qk_norm == QK_NORM_NONE ? -1
 		: d_vector(c, d, l, role, (d->spec.qk_norm == QK_NORM_WHOLE ? heads : 1) * d->spec.head_dim);
 }
@@ -68,20 +84,13 @@ static int turn(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	return y;
 }
 
-/* v with each head normalised, without a weight: with ones in its place. */
+/* v with each head normalised, without a weight. */
 static int normed_values(Compile *c, const Decoder *d, int l, int v)
 {
 	const LayerSpec *s = &d->spec;
 	if (!s->v_norm)
 		return v;
-	const char *name = arena_printf(&c->scratch, "atlas.no_weight.%d", s->head_dim);
-	float *ones = ARENA_ARRAY(&c->scratch, float, s->head_dim);
-	int w = -1;
-	for (int i = 0; i < c->graph.n_tensors && w < 0; i++)
-		w = strcmp(c->graph.tensors[i].name, name) == 0 ? i : -1;
-	for (int i = 0; i < s->head_dim; i++)
-		ones[i] = s->norm_one ? 0 : 1;
-	w = w < 0 ? g_constant(c, name, DT_f32, s->head_dim, ones) : w;
+	const int w = no_weight(c, d);
 	int y = d_act(c, l, "v.norm", DT_bf16, (int64_t)s->n_kv_heads * s->head_dim);
 	g_op(c, OP_head_norm, l, BOTH, &d->attrs, (int[]){v, w, y});
 	return y;

@@ -201,6 +201,17 @@ static int chosen_experts(Compile *c, const Decoder *d, int l, int n, int x)
 		g_op(c, OP_route_sigmoid, l, BOTH, &d->attrs, (int[]){logits, router_bias(c, d, l), expert, share});
 	else
 		g_op(c, OP_route, l, BOTH, &d->attrs, (int[]){logits, expert, share});
+	if (d->spec.share_input) { /* of one expert: its share of all of them is 1 */
+		int input = d_act(c, l, "experts.input", DT_bf16, hidden), all = d_act(c, l, "share.all", DT_f32, 1);
+		int again = d_act(c, l, "expert.all", DT_i32, 1);
+		Attrs one = d->attrs;
+		one.norm_topk = 1;
+		one.share_eps = 0;
+		g_op(c, OP_scale_rows, l, BOTH, NULL, (int[]){n, share, input});
+		g_op(c, OP_route_sigmoid, l, BOTH, &one, (int[]){logits, router_bias(c, d, l), again, all});
+		n = input;
+		share = all;
+	}
 	if (d->names[NAME_SHARE_SCALE]) {
 		int scaled = d_act(c, l, "share.scaled", DT_f32, d->spec.n_active);
 		g_op(c, OP_scale_shares, l, BOTH, NULL, (int[]){share, expert,

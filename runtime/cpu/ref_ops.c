@@ -272,6 +272,13 @@ void ref_swiglu_limited(const RefCall *c)
 			ref_within((double)up[i], -limit, limit));
 }
 
+void ref_scale_rows(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "x", 0), cols = ref_dim(c, "x", 1);
+	for (int64_t i = 0; i < rows * cols; i++)
+		ref_floats(c, "y")[i] = ref_floats(c, "share")[i / cols] * ref_floats(c, "x")[i];
+}
+
 void ref_relu_squared(const RefCall *c)
 {
 	const float *x = ref_floats(c, "x");

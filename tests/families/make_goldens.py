@@ -22,7 +22,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
 SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
 TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has them, and transformers does not write them
-OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.")
+OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.", "multi_modal_projector.")
 
 
 def value_of(name, p, noise, embedding, large):
