@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES = ("exaone4", "gemma3", "laguna", "olmo3", "phi3", "step3p5")
+NAMES = ("exaone4", "gemma3", "laguna", "llama4", "olmo3", "phi3", "step3p5")
 TOLERANCE = 1e-5  # as test_families.py has it
 STEPS = {"whole": "[64]", "chunked": "[4]"}
 
@@ -19,6 +19,11 @@ STEPS = {"whole": "[64]", "chunked": "[4]"}
 def text_of(name):
     config = json.loads((HERE / name / "config.json").read_text())
     return config.get("text_config", config)
+
+
+def window_of(text):
+    """The key that has it: of a sliding window, or of chunks."""
+    return "attention_chunk_size" if "attention_chunk_size" in text else "sliding_window"
 
 
 def compiled(atlasc, folder, plan, steps):
@@ -39,7 +44,8 @@ def logits_of(atlas, plan, ids, to):
 @pytest.mark.parametrize("name", NAMES)
 def test_prompts_around_the_window(atlasc, atlas, tmp_path, name, steps):
     """Row t of a prompt's logits does not know the rows after it, so one golden is that of all shorter prompts."""
-    w, want = text_of(name)["sliding_window"], load_file(HERE / name / "golden.safetensors")
+    text, want = text_of(name), load_file(HERE / name / "golden.safetensors")
+    w = text[window_of(text)]
     compiled(atlasc, HERE / name, tmp_path / "p.bin", steps)
     assert 2 * w + 3 < len(want["prompt"])
     for n in (w - 1, w, w + 1, 2 * w + 3):
@@ -56,8 +62,8 @@ def test_another_edge_shows(atlasc, atlas, tmp_path, name, by):
     want, folder = load_file(HERE / name / "golden.safetensors"), tmp_path / "m"
     config = json.loads((HERE / name / "config.json").read_text())
     text = config.get("text_config", config)
-    w = text["sliding_window"]
-    text["sliding_window"] = w + by
+    w = text[window_of(text)]
+    text[window_of(text)] = w + by
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").symlink_to(HERE / name / "model.safetensors")

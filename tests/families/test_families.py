@@ -189,7 +189,7 @@ MISTAKES = [
      ["13:18: error[A0216]: family.keys.attention_bias: default is missing: what the class has where config.json says "
       "nothing"]),
     ('["qkv_bias", "o_bias"]', '["qkv_bias", "ffn_dim"]',
-     ['13:25: error[A0216]: family.keys.attention_bias.is = ["qkv_bias", "ffn_dim"]: only true and false can be of two '
+     ['13:25: error[A0216]: family.keys.attention_bias.is = ["qkv_bias", "ffn_dim"]: only true and false can be of several '
       "things"]),
     ("rms_norm_eps = {", "norm_epsilon = {",
      ["14:16: error[A0216]: family.keys.norm_epsilon and rms_norm_eps are read into one thing"]),

@@ -155,7 +155,13 @@ MUTANTS = [
     ("qwen3_vl_moe", {"text.norm_topk_prob": False}, "A0206", "norm_topk_prob = false: expected true, as qwen3_vl_moe"),
     ("qwen3_vl_moe", {"text.num_experts": 5}, "A0214", "num_experts = 5: 6 tensors of the checkpoint have the shape of"),
     ("qwen3_vl_moe", {"text.num_local_experts": 7}, "A0205", "num_local_experts = 7: num_experts in line"),
-    ("llama", {"no_rope_layers": [1, 0]}, "A0206", "not implemented for llama: it is a key of smollm3"),
+    ("llama", {"no_rope_layers": [1, 0]}, "A0206", "not implemented for llama: it is a key of llama4 and smollm3"),
+    ("llama4", {"text_config.attention_chunk_size": 0}, "A0203", "attention_chunk_size = 0: expected an integer from 1"),
+    ("llama4", {"text_config.num_experts_per_tok": 2}, "A0205", "num_experts_per_tok = 2: a share of what an expert reads"),
+    ("llama4", {"text_config.floor_scale": 256, "text_config.max_position_embeddings": 8192}, "A0218", "from position 255 on, floor_scale"),
+    ("llama4", {"text_config.moe_layers": [4]}, "A0205", "moe_layers names layer 4: there are 4"),
+    ("llama4", {"text_config.interleave_moe_layer_step": 0}, "A0203", "interleave_moe_layer_step = 0: expected an integer from 1"),
+    ("arcee", {"hidden_act": "silu"}, "A0206", "hidden_act"),
     ("qwen3_vl", {"text.sliding_window": 64}, "A0206", "sliding_window = 64: this feature is not implemented for qwen3_vl"),
 ]  # fmt: skip
 
