@@ -165,15 +165,16 @@ OP(linear, OP_GRAPH | OP_PARTS, "BLOCK_N BLOCK_K", "y[t,n] = sum_k x[t,k] w[n,k]
 OP(head_norm, OP_GRAPH, "HDIM EPS NORM_ONE", "rmsnorm over each head of HDIM elements, one w for all heads",
 	IN(floats, x, "ROWS, N"), IN(weight, w, "HDIM"), OUT(floats, y, "ROWS, N"))
 OP(rope, OP_GRAPH, "HDIM ROTARY NEIGHBOURS ROTATE ROPE_FACTOR",
-	"pair i of each head, (i, i + ROTARY/2) or with NEIGHBOURS (2i, 2i + 1), turned by row_pos[t] * inv_freq[i]; cos, sin "
-	"times ROPE_FACTOR. With ROTATE each head is then rotated (above)",
+	"pair i of each head, (i, i + ROTARY/2) or with NEIGHBOURS (2i, 2i + 1), turned by row_pos[t] * inv_freq[i]; cos, "
+	"sin times ROPE_FACTOR. With ROTATE each head is then rotated (above)",
 	IN(floats, x, "ROWS, N"), IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_pos, "ROWS"), OUT(floats, y, "ROWS, N"))
 OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] = k[t,:], v[t,:] for rows in use",
 	STEP, IN(floats, k, "ROWS, NKV * HDIM"), IN(floats, v, "ROWS, NKV * HDIM"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED",
-	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last WINDOW, "
-	"with CHUNKED those of its chunk of WINDOW, or all; with sinks, e^sinks[h] is one more term of the softmax's sum, whose value is 0",
+	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last "
+	"WINDOW, with CHUNKED those of its chunk of WINDOW, or all; with sinks, e^sinks[h] is one more term of the "
+	"softmax's sum, whose value is 0",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))

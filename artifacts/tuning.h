@@ -61,8 +61,8 @@ void tuning_print(const Tuning *t, FILE *out);
 extern const char *const tuning_room[];
 bool tuning_is_room(const char *word);
 /* A kernel's constants without its tunables, and without those that say how much room there is, not how much work
- * (SLOTS, PAGES ...): times taken with few slots hold with many. Newer attributes are left out where they are 0, so that
- * times from before them hold too. The result is at most as long as `defines`. */
+ * (SLOTS, PAGES ...): times taken with few slots hold with many. Newer attributes are left out where they are 0: times
+ * from before them hold too. The result is at most as long as `defines`. */
 void tuning_constants(const char *defines, const char *tunables, char *out);
 /* In a sorted Tuning; NULL when there is none. */
 const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables);

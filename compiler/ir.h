@@ -92,12 +92,11 @@ typedef struct Rope {
 enum { MAX_EOS = 16, MAX_BUCKETS = 16, MAX_ROPES = 4 };
 
 typedef enum Mixer { MIXER_ATTENTION, MIXER_DELTA } Mixer; /* what mixes rows of a sequence; delta: Gated DeltaNet */
-typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_TURNED } QkNorm; /* over each head; over all of
-	q, of k; over each head that rope turns, without a weight, so before rope as well as behind it */
+/* over each head; over all of q, of k; over each head that rope turns, without a weight */
+typedef enum QkNorm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_TURNED } QkNorm;
 
 typedef enum HeadGate { HEAD_GATE_NONE, HEAD_GATE_SIGMOID, HEAD_GATE_SOFTPLUS } HeadGate;
-typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED, /* of experts alone: experts_clamped in ops.h */
-	ACT_RELU_SQUARED /* of an MLP alone, which has no gate */ } Act;
+typedef enum Act { ACT_SILU, ACT_GELU_TANH, ACT_CLAMPED /* of experts */, ACT_RELU_SQUARED /* of no gate */ } Act;
 typedef enum Router { ROUTER_SOFTMAX, ROUTER_SIGMOID } Router;
 
 /* A layer is a mixer and an MLP, each of which is added to the residual stream. All sizes are in elements. */
@@ -107,20 +106,16 @@ typedef struct LayerSpec {
 	int n_heads, n_kv_heads, head_dim;
 	int rope;               /* index in Config.ropes; -1: positions turn nothing */
 	bool neighbours;        /* rope turns pairs (2i, 2i + 1); else (i, i + rotary_dim / 2) */
-	int window;             /* tokens a row may look back at, itself included; 0 = all */
-	bool chunked;           /* but of its own of chunks of that many tokens alone */
+	int window; bool chunked; /* tokens a row may look back at, itself included, 0 = all; of its own chunk alone */
 	QkNorm qk_norm;         /* before rope */
 	bool v_norm;            /* each head of v is normalised, without a weight */
 	bool v_is_k;            /* v is what k_proj gives, before k's norm and rope */
 	int kv_back;            /* layers back to the one whose keys and values it reads; 0 = it has its own */
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
-	bool qkv_bias, o_bias;
-	double query_scale;     /* q.k is over its root; 0 = head_dim's */
-	bool sinks;             /* a score a head besides those of positions */
-	HeadGate head_gate;     /* of a module of its own: one number a head */
+	bool qkv_bias, o_bias; double query_scale; /* q.k is over its root; 0 = head_dim's */
+	bool sinks; HeadGate head_gate; /* a score a head besides those of positions; of a module of its own, one number a head */
 	/* of Gated DeltaNet */
-	int n_k_heads, n_v_heads, k_dim, v_dim;
-	int n_taps;             /* rows before its own that its convolution reads */
+	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* rows before its own that its convolution reads */
 	/* norms of the stream: what mixer and MLP read, what they give, or both */
 	bool pre_norm, post_norm;
 	int ple_dim;            /* of its per-layer embedding, which is added last; 0 = there is none */
@@ -135,8 +130,7 @@ typedef struct LayerSpec {
 	bool is_listed_dense; int listed_heads; /* what lists of the config say of the layer; false, 0 = nothing */
 	bool may_be_turned;     /* matrices of all experts in one tensor may be transposed */
 	bool shared_gate;       /* that expert has a share of its own, by a sigmoid; else all of it is added */
-	bool norm_topk;         /* the shares of a row's experts add up to 1 */
-	bool share_input;       /* a row's one expert reads the row times its share, and what it makes is added as it is */
+	bool norm_topk, share_input; /* a row's shares add up to 1; its one expert reads the row times its share */
 	Act act;                /* of gate */
 	double gate_slope;      /* of ACT_CLAMPED */
 	double gate_limit, shared_limit; /* GATE_LIMIT of experts, and of the MLP or of the expert for all rows; 0 = none */
@@ -164,7 +158,7 @@ typedef struct Config { /* config.json (its text_config when there is one) and g
 	int n_kv_shared; bool is_double_wide; /* the last layers read keys and values of others; their MLPs are twice as
 											wide */
 	int ple_dim, ple_vocab; /* elements of a per-layer embedding, 0 = there are none; tokens that have some */
-	bool scales_late; int scales_from; /* from that position, counted from 1, the class multiplies q, which no op does */
+	bool scales_late; int scales_from; /* from that length on the class multiplies q, which no op does */
 	double logit_cap;       /* logits become cap * tanh(logit / cap); 0 = they stay */
 	bool has_qk_norm;       /* else the family's qk_norm is left out */
 	bool tie_embeddings;

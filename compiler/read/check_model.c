@@ -79,9 +79,9 @@ static void check_late(Compile *c)
 	const Config *cf = &c->model.config;
 	const ConfigKey *key = key_of_field(cf->family, offsetof(Config, scales_from));
 	if (key && cf->scales_late && c->model.options.max_context >= cf->scales_from)
-		fail_at(&c->diags, A0218, c->model.options.at_max_context, "runtime.max_context = %d: from position %d on, %s, the "
-			"class multiplies queries by the length, which is not implemented: at most %d", c->model.options.max_context,
-			cf->scales_from - 1, key->name, cf->scales_from - 1);
+		fail_at(&c->diags, A0218, c->model.options.at_max_context, "runtime.max_context = %d: from position %d on, %s, "
+			"the class multiplies queries by the length, which is not implemented: at most %d",
+			c->model.options.max_context, cf->scales_from - 1, key->name, cf->scales_from - 1);
 }
 
 static void check_ignored(Compile *c)

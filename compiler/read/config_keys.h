@@ -44,15 +44,15 @@ typedef enum KeyReader { READER_NONE, READER_WINDOW, READER_HAS_WINDOW, READER_F
 	READER_MLP_TYPES, READER_LAYER_HEADS, READER_CODE,
 	READER_ROPE_INTERVAL,
 	/* lists and tables of layers: read_layer_lists.c */
-	READER_SPARSE_LAYERS, READER_SPARSE_INTERVAL, READER_WINDOW_HEADS, READER_WINDOW_TABLE, READER_LAYER_TABLES, READER_ROTARY_PARTS,
-	READER_GATE_LIMITS, READER_SHARED_LIMITS } KeyReader;
+	READER_SPARSE_LAYERS, READER_SPARSE_INTERVAL, READER_WINDOW_HEADS, READER_WINDOW_TABLE, READER_LAYER_TABLES,
+	READER_ROTARY_PARTS, READER_GATE_LIMITS, READER_SHARED_LIMITS } KeyReader;
 
 typedef struct ConfigKey {
 	const char *name;
 	KeyRule rule;
 	KeyReader reader;
 	int flags;
-	size_t to, also[MAX_ALSO], at; /* in Config: of the value, of the same once more, and of its place; 0 = is not kept */
+	size_t to, also[MAX_ALSO], at; /* in Config: of the value, of others that are equal, of its place; 0 = none */
 	double lo, hi;      /* inclusive; of KEY_REAL lo < x */
 	double absent;      /* the class's default; of KEY_INT 0 = derived from other keys */
 	int pass;           /* of KEY_MUST and KEY_IGNORED */

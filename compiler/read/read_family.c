@@ -37,11 +37,12 @@ static const ConfigKey common_keys[] = {
 	SHARED_CODE("tie_word_embeddings"), CODE("model_type"), CODE("text_config"), CODE("rope_parameters"),
 	CODE("rope_scaling"), CODE("rope_theta"), CODE("partial_rotary_factor"), CODE("original_max_position_embeddings"),
 	{"hidden_size", KEY_INT, 0, NEEDED, FIELD(hidden_dim), {0}, FIELD(at_hidden_dim), 1, MAX_DIM, 0, 0, NULL},
-	{"num_hidden_layers", KEY_INT, 0, NEEDED, FIELD(n_layers), {0}, FIELD(at_n_layers), 1, PLAN_MAX_LAYERS, 0, 0, NULL},
+	{"num_hidden_layers", KEY_INT, 0, NEEDED, FIELD(n_layers), {0}, FIELD(at_n_layers), 1, PLAN_MAX_LAYERS, 0, 0,
+		NULL},
 	{"num_attention_heads", KEY_INT, 0, NEEDED, FIELD(each.n_heads), {0}, 0, 1, MAX_HEADS, 0, 0, NULL},
 	{"vocab_size", KEY_INT, 0, NEEDED | SHARED, FIELD(vocab), {0}, FIELD(at_vocab), 1, MAX_VOCAB, 0, 0, NULL},
-	{"max_position_embeddings", KEY_INT, 0, NEEDED, FIELD(max_position), {0}, FIELD(at_max_position), 1, MAX_POSITION, 0,
-		0, NULL},
+	{"max_position_embeddings", KEY_INT, 0, NEEDED, FIELD(max_position), {0}, FIELD(at_max_position), 1,
+		MAX_POSITION, 0, 0, NULL},
 	{"rms_norm_eps", KEY_REAL, 0, 0, FIELD(norm_eps), {0}, 0, 0, 1, 1e-6, 0, NULL},
 	{.name = "hidden_act", .rule = KEY_MUST, .word = "silu"},
 };
@@ -455,7 +456,8 @@ static void read_layer(Facts *r, const Value *v)
 	static const char *const acts[] = {"silu", "gelu_tanh", "clamped", "relu_squared"};
 	static const char *const routers[] = {"softmax", "sigmoid"};
 	static const char *const norms[] = {"before", "after", "both"}, *const weights[] = {"w", "1 + w"};
-	static const char *const qk_norms[] = {"none", "head", "whole", "turned heads"}, *const pairs[] = {"halves", "neighbours"};
+	static const char *const qk_norms[] = {"none", "head", "whole", "turned heads"};
+	static const char *const pairs[] = {"halves", "neighbours"};
 	LayerSpec *s = &r->f->layer;
 	v = table(r, v, "family.layer", keys, COUNT(keys));
 	const int where = choice(r, v, "norms", "family.layer.norms", norms, 3, 0);

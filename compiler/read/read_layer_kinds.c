@@ -368,9 +368,10 @@ void read_layer_kinds(ConfigReading *r)
 	else
 		r->cf->each.n_experts = r->cf->each.n_active = r->cf->expert_dim = 0;
 	check_groups(r);
+	const size_t active = offsetof(Config, each.n_active);
 	if (r->cf->each.share_input && r->cf->each.n_active > 1)
-		fail_at(r->d, A0205, place_of(r, offsetof(Config, each.n_active)), "%s = %d: a share of what an expert reads is "
-			"implemented for one expert a row", field_name(r, offsetof(Config, each.n_active)), r->cf->each.n_active);
+		fail_at(r->d, A0205, place_of(r, active), "%s = %d: a share of what an expert reads is implemented for one "
+			"expert a row", field_name(r, active), r->cf->each.n_active);
 	if (has_delta(r->family))
 		read_delta(r);
 	if (r->family->draft_prefix)

@@ -72,8 +72,8 @@ static bool add_sparse(Reading *r, const char *name, const Value *at, int64_t l)
 	return true;
 }
 
-/* Numbers of the layers with experts: a list, or a text, "3,4,5". Without any they begin with the default, or are one in
- * so many. */
+/* Numbers of the layers with experts: a list, or a text, "3,4,5". Without any they begin with the default, or are each
+ * n-th. */
 static void read_sparse_layers(Reading *r, const ConfigKey *k)
 {
 	const Value *v = lookup(r, k->name);

@@ -1,7 +1,8 @@
 /* ref_attention.c - paged keys and values, and attention over them.
  *
  * Position p of slot s is in page page_table[s, p / PAGE], line p % PAGE. A row sees the
- * positions up to its own, with WINDOW the last WINDOW of them, or those of its own chunk of WINDOW. A sink is one score more, of a position whose value is
+ * positions up to its own, with WINDOW the last WINDOW of them, or those of its own chunk of WINDOW.
+ * A sink is one score more, of a position whose value is
  * 0.
  *
  * A cache with kv_scale, or with kv_scale and kv_block, holds codes (ops.h). Here each is kept as the number that it

@@ -260,7 +260,7 @@ static RefOperand columns(const RefCall *c, RefOperand from, int64_t first, int6
 	return to;
 }
 
-/* Where the rows model bf16 and the cache is no codes, so do q, k and v, as tensors of the graph and as kernels' numbers. */
+/* Where the rows model bf16 and the cache is no codes, q, k and v do too, as tensors of the graph and in kernels. */
 static void round_heads(const RefCall *c, RefOperand x)
 {
 	float *at = x.data;

@@ -192,7 +192,8 @@ void ref_head_norm(const RefCall *c)
 static void turn(const RefCall *c, float position, const float *x, float *y)
 {
 	const RefOperand *inv_freq = ref_arg(c, "inv_freq");
-	const int half = c->attrs.rotary_dim / 2, step = c->attrs.neighbours ? 2 : 1, apart = c->attrs.neighbours ? 1 : half;
+	const bool neighbours = c->attrs.neighbours;
+	const int half = c->attrs.rotary_dim / 2, step = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
 
 	for (int i = 0; i < half; i++) {
 		float angle = position * element(inv_freq, i);

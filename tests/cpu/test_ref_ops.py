@@ -9,7 +9,6 @@ import pathlib
 import re
 import subprocess
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -34,6 +33,17 @@ ROWS = op_rows()
 def bf16(x):
     """float32 -> bf16 values by truncation, kept as float32."""
     return (np.asarray(x, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def test_relu_squared(ref):
+    x = np.array([[-2, -0.0, 0.5, 3, np.inf, -np.inf, np.nan, 1e-30]], np.float32)
+    got = ref("relu_squared", x=x, y=blank(1, 8))["y"]
+    assert np.array_equal(got, [[0, 0, 0.25, 9, np.inf, 0, np.nan, 0]], equal_nan=True)
+
+
+def test_scale_rows(ref):
+    x, share = normal(rng(), 3, 8), normal(rng(2), 3, 1)
+    assert np.array_equal(ref("scale_rows", x=x, share=share, y=blank(3, 8))["y"], x * share)
 
 
 def nearest_bf16(x):
@@ -1553,7 +1563,9 @@ def test_rope_write_of_neighbours(ref):
 def test_a_step_rounds_where_rows_are_bf16(ref):
     """Scores of unscaled heads are large, and roundings of q and k with them: they count where the rows stand for bf16."""
     attrs, operands, paged, q, kv = heads_of_step(True)
-    call = dict(part=blank(5, 4, 3, 16), part_ml=blank(5, 4, 3, 2), arrived=np.zeros((5, 4), np.int32), o=blank(*q.shape))
+    call = dict(
+        part=blank(5, 4, 3, 16), part_ml=blank(5, 4, 3, 2), arrived=np.zeros((5, 4), np.int32), o=blank(*q.shape)
+    )
     operands = from_slots(operands, attrs["PAGE"])
     got = ref("attention_step", attrs | {"SCALE": 8.0}, models=["qkv"], **operands, **call)
     paged.kv = np.where(kv == paged.kv, kv, nearest_bf16(kv))

@@ -96,7 +96,7 @@ __device__ __forceinline__ bool next_tile(const Args &a, Walk &walk, Tile &t)
 		t.pos = a.row_pos[t.first];
 		t.end = t.pos + (min(t.pair0 + tile_pairs, t.pairs) - 1) / per_kv + 1;
 		const int runs = ceil_div(t.end, KEYS);
-		t.run0 = WINDOW > 0 ? max(first_seen<REACH>(t.pos + t.pair0 / per_kv), 0) / KEYS : 0; // where its first row's begin
+		t.run0 = WINDOW > 0 ? max(first_seen<REACH>(t.pos + t.pair0 / per_kv), 0) / KEYS : 0; // its first row's
 		t.steps = team_runs<TEAM>(runs - t.run0, team_rank());
 		t.is_shared = TEAM > 1 && runs > team_turn;
 	} while (t.slot < 0); // idle rows

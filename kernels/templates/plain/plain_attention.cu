@@ -84,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain_attention(const A
 	const int slot = t < a.step[0] ? a.row_slot[t] : -1, kv_head = h / (NH / NKV);
 	if (slot < 0)
 		return;
-	const int last = a.row_pos[t], first = WINDOW == 0 ? 0 : CHUNKED ? last / WINDOW * WINDOW : max(last - WINDOW + 1, 0);
+	const int last = a.row_pos[t],
+		first = WINDOW == 0 ? 0 : CHUNKED ? last - last % max(WINDOW, 1) : max(last - WINDOW + 1, 0);
 	const i32 *const table = a.page_table + i64(slot) * MAX_PAGES;
 	float k_factor = 1.0f, v_factor = 1.0f;
 	if constexpr (KV_SCALE) {

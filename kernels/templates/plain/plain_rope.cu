@@ -1,5 +1,6 @@
-// what      y[t,h,:] = x[t,h,:] with the pairs (i, i + ROTARY/2), or where NEIGHBOURS (2i, 2i + 1), turned by row_pos[t] * inv_freq[i]; cos and sin
-//           times ROPE_FACTOR. Where ROTATE, the head is multiplied by the Hadamard matrix then (ops.h)
+// what      y[t,h,:] = x[t,h,:] with the pairs (i, i + ROTARY/2), or where NEIGHBOURS (2i, 2i + 1), turned by
+//           row_pos[t] * inv_freq[i]; cos and sin times ROPE_FACTOR. Where ROTATE, the head is multiplied by the
+//           Hadamard matrix then (ops.h)
 // numerics  f32 from the bf16 input to the one rounding. The angle is the f32 product, as in the models' own code;
 //           its sine and cosine are good to 1e-7 up to 6e6 radians. Batch-invariant
 // measured  not separately: what any launch takes
