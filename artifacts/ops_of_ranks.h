@@ -5,6 +5,10 @@ OP(gather_ranks, OP_GRAPH | OP_RANKS, "RANKS", "z = part of all ranks, one after
 	IN(floats, part, "ROWS, N"), OUT(floats, z, "ROWS, RANKS * N"))
 OP(own_experts, OP_GRAPH | OP_RANKS, "OWN", "own = expert - rank * OWN where below OWN and not below 0, else -1",
 	IN(ints, rank, "1"), IN(ints, expert, "ROWS, TOPK"), OUT(ints, own, "ROWS, TOPK"))
+OP(group_own, OP_PLAN, "TOPK", "group_rows, without pairs whose expert is below 0: they are in no row's order",
+	STEP, IN(ints, expert, "ROWS, TOPK"), OUT(ints, pair, "ROWS * TOPK"), OUT(ints, first, "FIRSTS"))
+OP(sum_own, OP_PLAN, "TOPK", "sum_terms of pairs whose expert is not below 0: 0 where a row has none",
+	STEP, IN(ints, expert, "ROWS, TOPK"), IN(floats, y, "ROWS, TOPK, K"), OUT(floats, z, "ROWS, K"))
 OP(mean_squares, OP_GRAPH | OP_RANKS, "", "y[t,0] = mean(x[t,:]^2)",
 	IN(floats, x, "ROWS, K"), OUT(floats, y, "ROWS, 1"))
 OP(norm_mean, OP_GRAPH | OP_RANKS, "EPS NORM_ONE RANKS",

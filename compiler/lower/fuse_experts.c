@@ -227,15 +227,25 @@ static void gather(Fuser *f, const ExpertOps *e, ExpertTensors *t, int64_t all)
 		(int64_t[]){(e->width + FP8_BLOCK - 1) / FP8_BLOCK, all});
 }
 
+/* Are its rows' choices those that a rank has, with -1 for the others? */
+static bool are_own(const Fuser *f, const GraphOp *experts)
+{
+	for (int i = 0; i < f->c->graph.n_ops; i++)
+		if (f->c->graph.ops[i].kind == OP_own_experts &&
+			operand(&f->c->graph.ops[i], "own") == operand(experts, "expert"))
+			return true;
+	return false;
+}
+
 static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_codes)
 {
 	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
-	const bool is_clamped = e->experts->kind == OP_experts_clamped;
+	const bool is_clamped = e->experts->kind == OP_experts_clamped, is_own = are_own(f, e->experts);
 	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
 	t->pair = layer_tensor(f, e->experts, "pair", DT_i32, 1, (int64_t[]){pairs});
 	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
 	t->y = layer_tensor(f, e->experts, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->experts, "x", 1)});
-	LOp *op = expert_op(f, OP_group_rows, e);
+	LOp *op = expert_op(f, is_own ? OP_group_own : OP_group_rows, e);
 	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
 	if (as_codes)
@@ -253,8 +263,10 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	op = expert_op(f, as_codes ? OP_experts_down_fp8 : is_clamped ? OP_experts_down_biased : OP_experts_down_rows, e);
 	bind_down(f, op, e);
 	put_all(op, t);
-	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);
+	op = expert_op(f, e->sum ? OP_sum_experts : is_own ? OP_sum_own : OP_sum_terms, e);
 	put_all(op, t);
+	if (is_own)
+		bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	if (e->sum)
 		bind_sum(f, op, e);
 	else
@@ -275,6 +287,8 @@ static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight
 
 static bool are_streamed(const Fuser *f, const ExpertOps *e)
 {
+	if (are_own(f, e->experts))
+		return false;
 	const OpKind up = kind_of_up(e);
 	const bool has_bias = e->experts->kind == OP_experts_clamped, has_sum = e->sum != NULL;
 	const int gate = e->gate ? operand(e->gate, "w") : -1, down = e->gate ? operand(e->down, "w") : -1;
