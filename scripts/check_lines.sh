@@ -40,9 +40,9 @@ rooms='29400 compiler
 2390 compiler/kernelgen
 13990 artifacts
 3810 runtime/cpu
-1010 runtime/ranks
+1370 runtime/ranks
 6200 runtime/text
-11670 runtime/cli
+11740 runtime/cli
 1460 runtime/cli/page
 7700 runtime/grammar
 11750 runtime/serve'

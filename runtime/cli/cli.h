@@ -51,6 +51,8 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	SamplingArgs sampling;
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
 	const char *devices; /* "0,1": of several ranks */
+	const char *rendezvous; /* a socket; NULL = the command starts all ranks */
+	int ranks, rank; /* 0 = not said; -1 = not said */
 	const struct RankSeat *seat; /* of this process, rank 0 of them; NULL = one rank */
 	int window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
@@ -110,8 +112,9 @@ void cli_message(const Args *args, const char *place, MessageKind kind, const ch
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
 
-/* For --devices with several GPUs: starts a process for each rank but this one, rank 0, which gets its seat. False: the
- * verb is not run, *code is how the process ends. Before any thread. cli_end_ranks: after the verb. */
+/* For --devices with several GPUs, and --ranks: starts a process for each rank but this one, rank 0, which gets a seat.
+ * With --rendezvous the ranks meet, and those after 0 follow it to the end. False: the verb is not run, *code is how
+ * the process ends. Before any thread. cli_end_ranks: after the verb. */
 bool cli_start_ranks(Args *args, int *code);
 void cli_end_ranks(const Args *args);
 

@@ -261,8 +261,17 @@ static const Opt options[] = {
 	{"--devices", 0, RUN | CHAT | BENCH | SERVE | DUMP, "N,N,...",
 		"the GPUs of a plan for several ranks, rank 0 first, a process each",
 		TEXT, FIELD(devices), 0, 0},
+	{"--ranks", 0, RUN | CHAT | BENCH | SERVE | DUMP, "N",
+		"the plan is for N ranks: on GPUs 0 to N - 1, but for --devices or --rendezvous",
+		INTEGER, FIELD(ranks), 1, 8},
+	{"--rank", 0, RUN | CHAT | BENCH | SERVE | DUMP, "R",
+		"with --rendezvous: this process is rank R, on the GPU of --device-index",
+		INTEGER, FIELD(rank), 0, 7},
+	{"--rendezvous", 0, RUN | CHAT | BENCH | SERVE | DUMP, "FILE",
+		"the ranks are started one by one and meet at the socket FILE, which rank 0 makes",
+		TEXT, FIELD(rendezvous), 0, 0},
 	{"--share-gpu", 0, RUN | CHAT | BENCH | SERVE | DUMP, NULL,
-		"with --devices: several ranks may be on one GPU, in turns: a test, slow",
+		"with several ranks: several ranks may be on one GPU, in turns: a test, slow",
 		FLAG, FIELD(share_gpu), 0, 0},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "threads of device cpu (default: the number of processors)",
 		INTEGER, FIELD(threads), 1, 64},
@@ -607,7 +616,7 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		.port = -1,
 		.drain = NAN,
 		.tolerance = NAN,
-		.date = -1};
+		.date = -1, .rank = -1};
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {

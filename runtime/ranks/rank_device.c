@@ -290,6 +290,8 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 			continue;
 		}
 		is_over = from->kind == CLOSE;
+		if (is_over)
+			group_is_over(group);
 		s = replay(d, from, g, &list);
 		group_done(group);
 	}
@@ -301,7 +303,10 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 	}
 	if (s != ATLAS_OK)
 		return error_set(error, s, "%s", d->error.text);
-	return is_over ? group_barrier(group, error) : group_check(group, error);
+	if (!is_over)
+		return group_check(group, error);
+	group_barrier(group, NULL); /* of arenas that others map; who ends meanwhile is not missed any more */
+	return ATLAS_OK;
 }
 
 AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error)

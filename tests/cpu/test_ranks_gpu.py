@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -181,7 +182,11 @@ def test_a_signal_reaches_the_command(atlas, plan_on, env):
         ("", 2, "expected the numbers of at most 8 GPUs"),
         ("0,1,2,3,4,5,6,7,8", 2, "expected the numbers of at most 8 GPUs"),
         ("0,1,2", 4, "the plan is for 2 GPUs, and 3 are named"),
-        ("0", 4, "the plan is for 2 GPUs, which atlas run, chat, serve, bench and dump take as --devices N,N"),
+        (
+            "0",
+            4,
+            "the plan is for 2 GPUs, which atlas run, chat, serve, bench and dump take as --ranks 2 or --devices N,N",
+        ),
         ("0,4", 5, "rank 1: GPU 4: the driver shows 4"),
     ],
 )
@@ -238,3 +243,110 @@ def test_faults_of_arenas(atlas, plan_on, tmp_path, change, said):
     (tmp_path / "edited.bin").write_bytes(put_together(data[:12], {**sections, "ranks": msgpack.packb(ranks)}))
     done = atlas("info", tmp_path / "edited.bin")
     assert done.returncode == 6 and re.search(said, done.stderr), done.stderr
+
+
+class Ranks:
+    """Commands that are ranks of one plan and meet at a file; an argument of None leaves one out."""
+
+    def __init__(self, atlas, env, path, plans, *words, counts=None, ranks=None):
+        n = len(plans)
+        counts, ranks = counts or [n] * n, ranks or range(n)
+        self.runs = [
+            subprocess.Popen(
+                [str(atlas), "run", str(plan), "--tokens", TOKENS, "-n", "12", "--json", "-q", "--temperature", "0"]
+                + ["--device", "cuda", "--ranks", str(count), "--rank", str(rank), "--rendezvous", str(path)]
+                + ["--device-index", str(rank), *words],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )  # fmt: skip
+            for plan, count, rank in zip(plans, counts, ranks, strict=True)
+        ]
+
+    def ends(self):
+        said = [run.communicate(timeout=30) for run in self.runs]
+        return [run.returncode for run in self.runs], *zip(*said, strict=True)
+
+
+def test_ranks_that_are_started_one_by_one(atlas, plan_on, env, tmp_path):
+    plan = plan_on("qwen3", 2)
+    want = text(atlas, plan, "--device", "cuda", "--ranks", 2, env=env)
+    for order in ([0, 1], [1, 0]):
+        codes, outs, errors = Ranks(atlas, env, tmp_path / "meet", [plan, plan], ranks=order).ends()
+        assert codes == [0, 0], errors
+        assert json.loads(outs[order.index(0)])["results"][0]["tokens"] == want and outs[order.index(1)] == ""
+        assert not (tmp_path / "meet").exists()
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks", "said"),
+    [
+        ([2, 4], [0, 1], "rank 1 was started for 4 ranks, rank 0 for 2"),
+        ([3, 3, 3], [0, 1, 1], "two processes are rank 1"),
+    ],
+)
+def test_ranks_that_do_not_fit_hear_the_same(atlas, plan_on, env, tmp_path, counts, ranks, said):
+    plans = [plan_on("qwen3", 2)] * len(ranks)
+    codes, _, errors = Ranks(atlas, env, tmp_path / "meet", plans, counts=counts, ranks=ranks).ends()
+    assert codes == [8] * len(ranks) and all(said in e for e in errors), errors
+
+
+def test_ranks_of_other_plans_hear_the_same(atlas, plan_on, env, tmp_path):
+    plans = [plan_on("qwen3", 2), plan_on("qwen3_5", 2)]
+    codes, _, errors = Ranks(atlas, env, tmp_path / "meet", plans).ends()
+    assert codes == [8, 8] and all("rank 1 has another plan than rank 0" in e for e in errors), errors
+
+
+def test_a_file_that_an_earlier_run_has_left(atlas, plan_on, env, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(str(tmp_path / "meet"))
+    codes, _, errors = Ranks(atlas, env, tmp_path / "meet", [plan_on("qwen3", 2)] * 2).ends()
+    assert codes == [8, 8] and len({e for e in errors}) == 1 and "an earlier run has left this file" in errors[0], (
+        errors
+    )
+    assert (tmp_path / "meet").exists()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_met_is_lost(atlas, plan_on, env, tmp_path, lost):
+    ranks = Ranks(atlas, env | {"FAKE_CUDA_SLOW": "20000"}, tmp_path / "meet", [plan_on("qwen3", 2)] * 2, "-n", "200")
+    while (tmp_path / "meet").exists() or not list(tmp_path.iterdir()) and time.sleep(0.4):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    ranks.runs[lost].kill()
+    began = time.monotonic()
+    codes, _, errors = ranks.ends()
+    assert time.monotonic() - began < 5 and codes[1 - lost] == 10, errors
+
+
+def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
+    """What is no greeting is not answered, and the ranks meet all the same."""
+    plan, path = plan_on("qwen3", 2), tmp_path / "meet"
+    first = Ranks(atlas, env, path, [plan], counts=[2], ranks=[0])
+    while not path.exists():
+        time.sleep(0.01)
+    assert path.stat().st_mode & 0o777 == 0o600
+    for data in (b"", b"x" * 5, bytes(48), b"x" * 4000):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(str(path))
+            s.send(data)
+            s.settimeout(5)
+            assert s.recv(10) == b""
+    other = Ranks(atlas, env, path, [plan], counts=[2], ranks=[1])
+    assert first.ends()[0] == [0] and other.ends()[0] == [0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rendezvous", "x", "--ranks", 2], "it takes --ranks N and --rank R, from 0 to N - 1"),
+        (["--rendezvous", "x", "--ranks", 2, "--rank", 2], "from 0 to N - 1"),
+        (["--rendezvous", "x" * 120, "--ranks", 2, "--rank", 0], "longer than the name of a socket may be"),
+        (["--rank", 0], "--rank 0: it takes --rendezvous FILE"),
+        (["--ranks", 2, "--devices", "0,1,2"], "--ranks 2: --devices 0,1,2 names 3"),
+    ],
+)
+def test_words_that_do_not_belong_together(atlas, plan_on, env, words, said):
+    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--device", "cuda", *words, env=env)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
