@@ -336,6 +336,8 @@ static void linear_residual(Meaning *m)
 static void sum_peers(Meaning *m)
 {
 	const int sum = RESULT(m, OP_sum_ranks, in(m, "part"), in(m, "bias")), residual = in(m, "residual");
+	if (m->l->op == OP_sum_nccl)
+		set(m, "sum", VALUE(m, OF_TERMS, sum));
 	set(m, "z", residual ? RESULT(m, OP_add, residual, sum) : sum);
 }
 
@@ -564,7 +566,6 @@ static void norm_route_scaled(Meaning *m)
 	set(m, "share", RESULT(m, OP_scale_shares, OP_route_v[2], OP_route_v[1], in(m, "by")));
 }
 
-/* group_rows, of choices that name an expert each; group_own, of those among which a rank looks for its own. */
 static void group_rows(Meaning *m)
 {
 	const int expert = in(m, "expert");
@@ -820,13 +821,12 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk, [OP_delta_verify_step] = delta_verify_step,
 	[OP_norm_route] = norm_route, [OP_norm_route_sigmoid] = norm_route_sigmoid,
 	[OP_norm_route_scaled] = norm_route_scaled, [OP_group_rows] = group_rows, [OP_group_own] = group_rows,
-	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited,
-	[OP_experts_up_gelu] = experts_up_gelu, [OP_gather_codes] = gather_codes,
-	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
+	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited, [OP_experts_up_gelu] = experts_up_gelu,
+	[OP_gather_codes] = gather_codes, [OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
 	[OP_experts_up_clamped] = experts_up_clamped, [OP_experts_down_biased] = experts_down_biased,
-	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
-	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_sum_own] = sum_own,
-	[OP_attention_rows] = attention_rows, [OP_sum_peers] = sum_peers, [OP_gather_peers] = gather_peers,
+	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows, [OP_sum_experts] = sum_experts,
+	[OP_sum_terms] = sum_terms, [OP_sum_own] = sum_own, [OP_attention_rows] = attention_rows,
+	[OP_sum_peers] = sum_peers, [OP_sum_nccl] = sum_peers, [OP_gather_peers] = gather_peers,
 	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
 	[OP_sample_best] = sample_best, [OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft,
 	[OP_draft_first] = draft_first, [OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,

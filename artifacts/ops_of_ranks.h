@@ -19,6 +19,11 @@ OP(sum_peers, OP_PLAN, "",
 	"alone",
 	STEP, IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), IN_OPT(floats, residual, "ROWS, K"),
 	INOUT(peer, peers, "WORDS"), OUT(floats, z, "ROWS, K"))
+OP(sum_nccl, OP_PLAN, "",
+	"sum_peers, where NCCL makes sum of part, of all rows of the phase, before the kernel is launched; a rank alone "
+	"copies it. peers orders collectives",
+	STEP, IN(floats, part, "ROWS, K"), IN_OPT(weight, bias, "K"), IN_OPT(floats, residual, "ROWS, K"),
+	INOUT(peer, peers, "WORDS"), OUT(floats, sum, "ROWS, K"), OUT(floats, z, "ROWS, K"))
 OP(gather_peers, OP_PLAN, "RANKS",
 	"gather_ranks, of outs in use. peers as in sum_peers; alone, part is that of all ranks",
 	STEP, IN(floats, part, "OUTS, N"), INOUT(peer, peers, "WORDS"), OUT(floats, z, "OUTS, RANKS * N"))

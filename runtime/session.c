@@ -159,7 +159,8 @@ static AtlasStatus open_gpu(const AtlasPlan *plan, const AtlasSessionOptions *o,
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
 		.index = o->device_index, .steps_ahead = o->steps_ahead, .started = o->started,
 		.compares_weights = compares && !seat, .unhashed = plan->no_stops, .seed = plan->seed, .watch = watch,
-		.ranks = seat ? seat->group : NULL, .shares_card = seat && seat->shares_card};
+		.ranks = seat ? seat->group : NULL, .shares_card = seat && seat->shares_card,
+		.nccl = seat ? seat->nccl : NULL};
 	RandomTables random;
 	if (plan->makes_weights) {
 		random_tables(&random);

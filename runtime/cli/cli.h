@@ -51,6 +51,7 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	SamplingArgs sampling;
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
 	const char *devices; /* "0,1": of several ranks */
+	const char *nccl;       /* its library; NULL = libnccl.so.2 */
 	const char *rendezvous; /* a socket; NULL = the command starts all ranks */
 	int ranks, rank; /* 0 = not said; -1 = not said */
 	const struct RankSeat *seat; /* of this process, rank 0 of them; NULL = one rank */

@@ -5,6 +5,7 @@
  * (--rendezvous), and each prints what made it end.
  */
 #include "runtime/cli/cli.h"
+#include "runtime/ranks/nccl.h"
 #include "runtime/ranks/rank_meet.h"
 #include "runtime/session.h"
 
@@ -56,7 +57,8 @@ static int follow(const Args *args, RankGroup *group, int device, AtlasError *er
 	}
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
-	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu}, error);
+	const NcclRoad nccl = {nccl_load, args->nccl};
+	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu, &nccl}, error);
 	if (s != ATLAS_OK)
 		group_fail(group, error);
 	atlas_plan_close(plan);
@@ -79,6 +81,15 @@ static int follow_parent(const Args *args, RankGroup *group, int rank, int devic
 	return follow(args, group, device, &error);
 }
 
+typedef struct OwnSeat { RankSeat seat; NcclRoad nccl; } OwnSeat; /* the first member is what args has */
+
+static void take_seat(Args *args, OwnSeat *own, RankGroup *group)
+{
+	own->nccl = (NcclRoad){nccl_load, args->nccl};
+	own->seat = (RankSeat){group, args->share_gpu, &own->nccl};
+	args->seat = &own->seat;
+}
+
 static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
 
 /* This process is one rank of several that are started one by one. */
@@ -93,15 +104,14 @@ static bool meet_ranks(Args *args, int *code)
 	}
 	const int device = args->device_index > 0 ? args->device_index : 0;
 	RankGroup *group = group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
-	RankSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
+	OwnSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
 	if (!seat || group_join(group, args->rank, NULL, &error) != ATLAS_OK) {
 		*code = cli_fail(args, &error);
 		return false;
 	}
 	group_at_end(group, say_last, args);
 	if (args->rank == 0) {
-		*seat = (RankSeat){group, args->share_gpu};
-		args->seat = seat;
+		take_seat(args, seat, group);
 		return true;
 	}
 	free(seat);
@@ -151,7 +161,7 @@ bool cli_start_ranks(Args *args, int *code)
 	if (n == 1)
 		return true;
 	RankGroup *group = group_begin(n, &error);
-	RankSeat *seat = calloc(1, sizeof *seat);
+	OwnSeat *seat = calloc(1, sizeof *seat);
 	*code = EXIT_ENVIRONMENT;
 	if (!group || !seat) {
 		*code = cli_fail(args, &error);
@@ -174,8 +184,7 @@ bool cli_start_ranks(Args *args, int *code)
 	}
 	group_at_end(group, say_last, args);
 	*code = group_join(group, 0, pids, &error) == ATLAS_OK ? EXIT_OK : cli_fail(args, &error);
-	*seat = (RankSeat){group, args->share_gpu};
-	args->seat = seat;
+	take_seat(args, seat, group);
 	return *code == EXIT_OK;
 }
 

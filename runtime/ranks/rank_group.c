@@ -45,6 +45,7 @@ typedef struct Shared {
 	_Atomic uint32_t done[PLAN_MAX_RANKS]; /* of them, by each rank */
 	_Atomic int64_t beat[PLAN_MAX_RANKS]; /* ms; 0 = not yet */
 	RankFacts facts[PLAN_MAX_RANKS];
+	uint8_t said[128];          /* by rank 0 */
 } Shared;
 
 struct RankGroup {
@@ -226,12 +227,12 @@ static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64
 static void end_the_rest(RankGroup *g)
 {
 	AtlasError error = {0};
-	if (g->last && group_check(g, &error) != ATLAS_OK)
+	if (group_check(g, &error) != ATLAS_OK && g->last)
 		g->last(g->last_ctx, &error);
 	for (int r = 1; r < g->n && g->rank == 0; r++)
 		if (g->pids[r])
 			kill(g->pids[r], SIGKILL);
-	_exit(10);
+	_exit(error.status ? atlas_status_exit_code(error.status) : 10);
 }
 
 static void *watch(void *at)
@@ -349,7 +350,8 @@ static const char *difference(const RankFacts *a, const RankFacts *b)
 	return strcmp(a->version, b->version) != 0 ? "another build of atlas"
 		: memcmp(a->plan, b->plan, sizeof a->plan) != 0 ? "another plan"
 		: memcmp(a->schedule, b->schedule, sizeof a->schedule) != 0 ? "another schedule of collectives"
-		: a->driver != b->driver ? "another CUDA driver" : strcmp(a->card, b->card) != 0 ? "another kind of GPU" : NULL;
+		: a->driver != b->driver ? "another CUDA driver" : a->nccl != b->nccl ? "another NCCL"
+		: strcmp(a->card, b->card) != 0 ? "another kind of GPU" : NULL;
 }
 
 AtlasStatus group_compare(RankGroup *g, const RankFacts *facts, bool shares_card, AtlasError *error)
@@ -367,6 +369,15 @@ AtlasStatus group_compare(RankGroup *g, const RankFacts *facts, bool shares_card
 				return error_set(error, ATLAS_RANK_MISMATCH, "ranks %d and %d have the same GPU", k, r);
 	}
 	return group_barrier(g, error);
+}
+
+AtlasStatus group_say(RankGroup *g, void *bytes, size_t n, AtlasError *error)
+{
+	if (g->rank == 0)
+		memcpy(g->s->said, bytes, n);
+	const AtlasStatus s = group_barrier(g, error);
+	memcpy(bytes, g->s->said, n);
+	return s == ATLAS_OK ? group_barrier(g, error) : s;
 }
 
 static bool send_fd(int socket, int fd)

@@ -42,13 +42,15 @@ int group_rank(const RankGroup *g);
 typedef struct RankFacts {
 	uint8_t plan[32], schedule[32]; /* root hash; digests of all phases' collectives together */
 	char version[32], card[256];
-	int driver;
+	int driver, nccl;               /* versions; 0 = not opened */
 	uint8_t gpu[16];                /* UUID */
 } RankFacts;
 /* shares_card: two ranks may have one GPU. */
 AtlasStatus group_compare(RankGroup *g, const RankFacts *facts, bool shares_card, AtlasError *error);
 /* Returns when all ranks are there, ATLAS_OK, or when one was lost: with its status and text. */
 AtlasStatus group_barrier(RankGroup *g, AtlasError *error);
+/* What rank 0 has at `bytes`, at most 128, all have there when it returns. */
+AtlasStatus group_say(RankGroup *g, void *bytes, size_t n, AtlasError *error);
 /* Gives `own` to all others and gets theirs into fds [n]; fds[rank] is own. All are the caller's to close. */
 AtlasStatus group_swap_fds(RankGroup *g, int own, int *fds, AtlasError *error);
 

@@ -38,8 +38,11 @@ def plan_on(atlasc, kernel_cache, tmp_path_factory):
     """plan_on(model, ranks): the plan's path, with `more` in MODEL.toml and further words for atlasc."""
     folder = tmp_path_factory.mktemp("ranks")
 
-    def make(name, ranks, more="", *words):
-        toml, plan = (folder / f"{name}-{ranks}{'-cut' * ('cut' in more)}{end}" for end in (".toml", ".bin"))
+    def make(name, ranks, more="", *words, kind=""):
+        toml, plan = (
+            folder / f"{name}-{ranks}{'-cut' * ('cut' in more)}{'-nccl' * ('nccl' in more)}{kind}{end}"
+            for end in (".toml", ".bin")
+        )
         if not plan.exists():
             toml.write_text(f"{SMALL}[parallel]\nranks = {ranks}\n{more}")
             words = ["--target", "sm_90a", "--model", toml, "-o", plan, "--cache-dir", kernel_cache, *words]
@@ -350,3 +353,112 @@ def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
 def test_words_that_do_not_belong_together(atlas, plan_on, env, words, said):
     done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--device", "cuda", *words, env=env)
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+NCCL = "nccl_above = 2000\n"  # of prompts, not of decode steps
+
+
+@pytest.fixture
+def by_nccl(atlas, plan_on, env):
+    """by_nccl(environment): a run of two ranks with sums by the fake NCCL, and how long it took."""
+
+    def run(more=None, *words):
+        began = time.monotonic()
+        words = ["--tokens", TOKENS, "-n", 4, "--json", "-q", "--temperature", 0, "--device", "cuda", *words]
+        done = atlas("run", plan_on("qwen3", 2, NCCL), *words, "--ranks", 2, env=env | (more or {}), timeout=30)
+        return done, time.monotonic() - began
+
+    return run
+
+
+def test_sums_by_nccl(atlas, plan_on, env, tmp_path):
+    """As own sums, but for the order and roundings of a ring; the library is opened only by a plan that has some."""
+    plan, own, log = plan_on("qwen3", 2, NCCL), plan_on("qwen3", 2), tmp_path / "log"
+    words = ["--device", "cuda", "--ranks", 2]
+    env = env | {"FAKE_NCCL_LOG": str(log)}
+    want = logits(atlas, own, tmp_path / "own.st", *words, env=env)
+    assert not log.exists()
+    got = [logits(atlas, plan, tmp_path / f"{i}.st", *words, env=env) for i in range(2)]
+    assert np.array_equal(got[0], got[1])
+    assert np.max(np.abs(got[0] - want)) < 0.05 * np.max(np.abs(want))
+    calls = log.read_text().split()
+    assert calls.count("ncclAllReduce") >= 2 * 2 * 4 and calls.count("ncclCommInitRankConfig") == 2 * 2
+    assert calls.count("ncclCommDestroy") == 2 * 2 and "ncclCommAbort" not in calls
+    audited = atlas("audit", plan).stdout
+    assert "sum_nccl" in audited and "sum_peers" in audited and "sum_nccl" not in atlas("audit", own).stdout
+
+
+def test_invariant_plans_have_no_sums_by_nccl(atlasc, tmp_path):
+    """Where a row has the same bits in every bucket, its sums have one order."""
+    toml = tmp_path / "m.toml"
+    prefill = SMALL.replace("[64]", "[32, 64]")
+    toml.write_text(f"{prefill}[numerics]\ninvariant = true\n[parallel]\nranks = 2\nnccl_above = 0\n")
+    words = ["--target", "sm_90a", "--model", toml, "-o", tmp_path / "plan.bin"]
+    done = atlasc(FIXTURES / "qwen3", *words)
+    assert done.returncode == 3 and "sum_nccl" in done.stderr, done.stderr
+
+
+LAST_CALL = {"": 7, "@0": 8, "@1": 7}  # but for that of its end
+
+
+@pytest.mark.parametrize("which", ["", "@0", "@1"])
+def test_each_call_of_nccl_fails(by_nccl, which):
+    """One after the other, on all ranks or on one: an error with its text, and no rank is left waiting."""
+    said = set()
+    for k in range(1 if not which else 3 - int(which[1]), LAST_CALL[which] + 1):
+        done, seconds = by_nccl({"FAKE_NCCL_FAIL": f"{k}{which}"})
+        names = set(re.findall(r"(nccl\w+) was made to fail", done.stderr))
+        assert seconds < 5 and done.returncode in (4, 9, 10) and len(names) == 1, (k, done.returncode, done.stderr)
+        said |= names
+    assert {"ncclCommInitRankConfig", "ncclCommGetAsyncError", "ncclAllReduce"} <= said, said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_is_killed_at_each_call_of_nccl(by_nccl, rank):
+    for k in range(3 - rank, LAST_CALL[f"@{rank}"] + 1):
+        done, seconds = by_nccl({"FAKE_NCCL_DIE": f"{k}@{rank}"})
+        assert seconds < 5 and done.returncode == (-9 if rank == 0 else 10), (k, done.stderr)
+        assert rank == 0 or "rank 1" in done.stderr and "signal 9" in done.stderr
+
+
+def test_a_rank_is_lost_while_others_wait_for_its_part(atlas, plan_on, env):
+    """NCCL has no limit of time: the watching thread ends what waits in it."""
+    plan = plan_on("qwen3", 2, "nccl_above = 0\n", kind="-all")
+    run = begin(atlas, plan, env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(0.8)
+    os.kill(rank, signal.SIGKILL)
+    began = time.monotonic()
+    _, said = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5 and run.returncode == 10 and "rank 1" in said and KILLED in said
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "said"),
+    [
+        ({"NCCL_ALGO": "Tree"}, [], "the environment sets NCCL_ALGO, which may change results"),
+        ({"FAKE_NCCL_VERSION": "22602"}, [], "NCCL is of version 2.26.2: 2.27.3 or later is needed"),
+        ({}, ["--nccl", "libm.so.6"], "libm.so.6 lacks ncclGetVersion"),
+        ({}, ["--nccl", "/nowhere.so"], "the plan has sums by NCCL, and /nowhere.so cannot be opened"),
+    ],
+)
+def test_libraries_that_are_refused(by_nccl, more, words, said):
+    done, _ = by_nccl(more, *words)
+    assert done.returncode == 4 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("version", ["22703", "22805", "22902", "23004", "23102", "23203", "29901"])
+def test_versions_of_nccl(by_nccl, version):
+    done, _ = by_nccl({"FAKE_NCCL_VERSION": version})
+    assert done.returncode == 0, done.stderr
+
+
+def test_ranks_with_different_libraries(atlas, plan_on, env, tmp_path):
+    plans, path = [plan_on("qwen3", 2, NCCL)], tmp_path / "meet"
+    ranks = [
+        Ranks(atlas, env | {"FAKE_NCCL_VERSION": version}, path, plans, counts=[2], ranks=[r])
+        for r, version in enumerate(["23203", "23004"])
+    ]
+    for codes, _, errors in [r.ends() for r in ranks]:
+        assert codes == [8] and "rank 1 has another NCCL than rank 0" in errors[0], errors

@@ -1588,3 +1588,13 @@ def test_read_probe(ref):
     x = rng().integers(-(2**31), 2**31, 3 * 8192, np.int64).astype(np.int32)
     got = ref("read_probe", {}, x=x, part=np.zeros(3, np.int32))
     assert np.array_equal(got["part"], np.bitwise_xor.reduce(x.reshape(3, 8192), 1))
+
+
+def test_sum_by_nccl(ref):
+    """Alone the part is the sum; of several ranks the library has made it."""
+    g = rng()
+    part, residual, made = normal(g, 3, 8), normal(g, 3, 8), normal(g, 3, 8)
+    step, several = np.array([3, 3, 0, 0], np.int32), np.array([2] + [0] * 63, np.int32)
+    for peers, want in ((np.zeros(64, np.int32), part), (several, made)):
+        got = ref("sum_nccl", step=step, part=part, residual=residual, peers=peers, sum=made.copy(), z=blank(3, 8))
+        assert np.array_equal(got["z"], want + residual) and np.array_equal(got["sum"], want)
