@@ -269,6 +269,9 @@ static int pick_node(const struct CuGraph_ *g, const bool *done)
 static bool run_node(Work *w)
 {
 	const struct CuGraph_ *g = w->graph;
+	for (int i = 0; !fake->execute && i < g->n; i++)
+		if (g->nodes[i]->fn)
+			g->nodes[i]->fn(g->nodes[i]->params);
 	if (fake->execute && w->n_done < g->n) {
 		if (!w->done)
 			w->done = fake->take((size_t)g->n, 1);
