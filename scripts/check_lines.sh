@@ -42,7 +42,7 @@ rooms='29420 compiler
 3820 runtime/cpu
 1780 runtime/ranks
 6200 runtime/text
-11750 runtime/cli
+11770 runtime/cli
 1460 runtime/cli/page
 7700 runtime/grammar
 11750 runtime/serve'

@@ -118,6 +118,8 @@ int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus 
  * the process ends. Before any thread. cli_end_ranks: after the verb. */
 bool cli_start_ranks(Args *args, int *code);
 void cli_end_ranks(const Args *args);
+/* 0, or an exit code and why: a rank was lost, which is known before a step needs it. */
+int cli_look_at_ranks(const Args *args, char *why, size_t n);
 
 /* Begins to start the GPU that args names, while a plan is opened; NULL for --device cpu. atlas_device_end. */
 AtlasDevice *cli_start_device(const Args *args);

@@ -188,6 +188,15 @@ bool cli_start_ranks(Args *args, int *code)
 	return *code == EXIT_OK;
 }
 
+int cli_look_at_ranks(const Args *args, char *why, size_t n)
+{
+	AtlasError error;
+	const AtlasStatus s = args->seat ? group_check(args->seat->group, &error) : ATLAS_OK;
+	if (s != ATLAS_OK)
+		snprintf(why, n, "%s: %s", atlas_status_name(s), error.text);
+	return s == ATLAS_OK ? 0 : atlas_status_exit_code(s);
+}
+
 void cli_end_ranks(const Args *args)
 {
 	if (!args->seat)
