@@ -25,8 +25,8 @@ static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, A
 	if (seat)
 		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s, and %d are named", needs,
 			needs > 1 ? "s" : "", has);
-	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench and dump "
-		"take as --ranks %d or --devices N,N; device cpu runs all of its ranks", needs, needs);
+	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench, dump and "
+		"verify take as --ranks %d or --devices N,N; device cpu runs all of its ranks", needs, needs);
 }
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */

@@ -167,6 +167,7 @@ static void ranked_close(Device *d)
 	if (POST(r, CLOSE, NULL, 0, 0)) {
 		r->inner->ops->wait(r->inner);
 		group_barrier(r->group, NULL);
+		group_is_over(r->group); /* the others end; this process may go on */
 	}
 	r->inner->ops->close(r->inner);
 	free(r);

@@ -243,15 +243,17 @@ static void *watch(void *at)
 	while (!atomic_load(&g->stops)) {
 		const int64_t now = now_ms();
 		atomic_store(&g->s->beat[g->rank], now);
-		if (!atomic_load(&g->is_over))
+		const bool is_over = atomic_load(&g->is_over);
+		if (!is_over)
 			look_at_links(g);
-		if (g->rank == 0)
+		if (g->rank == 0 && !is_over)
 			look_at_children(g);
-		else if (!g->links[0] && getppid() != g->parent)
+		else if (g->rank && !g->links[0] && getppid() != g->parent)
 			_exit(10);
 		awake = now - last > 10 * BEAT_MS ? now : awake;
 		last = now;
-		look_at_beats(g, progress, awake, now);
+		if (g->rank || !is_over)
+			look_at_beats(g, progress, awake, now);
 		if (atomic_load(&g->s->lost)) {
 			volatile uint32_t *word = atomic_load(&g->abort);
 			if (word)
