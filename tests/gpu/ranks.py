@@ -1,7 +1,7 @@
 """Plans of several ranks on GPUs, as many as devices are named.
 
     python tests/gpu/ranks.py compare BUILD DEVICES [cut|whole] [NAME...]
-    python tests/gpu/ranks.py kill BUILD DEVICES PLAN POINTS
+    python tests/gpu/ranks.py kill BUILD DEVICES PLAN POINTS [SECONDS [AT_ONCE]]
 
 DEVICES: 0,1; or 0,0,0,0 where four share a GPU. Names are of tests/fixtures and tests/families, all by default. Experts
 are whole on each rank, unless they are to be cut.
@@ -10,7 +10,7 @@ compare: each checkpoint that can be cut (the others with the code that refuses 
 runs all ranks in one process: two runs have equal bits; logits differ by the largest of a row's errors over the largest
 logit; of 12 greedy tokens, how far below the reference's best each lies after the same tokens. kill: a rank is
 killed, or stopped, at so many points of a run of PLAN of 2,000 tokens, rank 1 first, then 2 and so on: exit 10 with its
-number and nothing left within 5 s.
+number and nothing left within 5 s. The last point is SECONDS (4) after the start; AT_ONCE (1) runs go on together.
 Exit 1: something is not so.
 """
 
@@ -123,34 +123,39 @@ def processes():
     return found
 
 
-def kill_all(build, devices, plan, points):
-    bad = ended = 0
-    for i in range(points):
-        delay, sig = 0.02 + 4.0 * i / max(1, points - 1), signal.SIGSTOP if i % 4 == 3 else signal.SIGKILL
-        words = ["--tokens", "1,5,9,13,20", "-n", "2000", "--temperature", "0", "--json", "-q", *words_of(devices)]
-        child = subprocess.Popen(
-            [build / "atlas", "run", plan, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        time.sleep(delay)
-        ranks, began = sorted(p for p, (parent, _) in processes().items() if parent == child.pid), time.time()
-        rank = 1 + i % max(1, len(ranks))
-        for pid in ranks[rank - 1 : rank]:
-            os.kill(pid, sig)
-        try:
-            error = child.communicate(timeout=12)[1]
-        except subprocess.TimeoutExpired:
-            child.kill()
-            error = "HANGS"
-        took = time.time() - began
-        left = [p for p, (_, state) in processes().items() if p in ranks and state != "Z"]
-        over = child.returncode == 0 and not error  # it had ended before
-        good = over or (child.returncode == 10 and f"rank {rank}" in error and took < 5 and not left)
-        bad, ended = bad + (not good), ended + over
-        print(
-            f"rank {rank}, {sig.name} after {delay:.2f} s: exit {child.returncode} in {took:.2f} s, {len(left)} left; {error.strip()[:120]}"
-        )
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+def kill_one(build, devices, plan, i, delay):
+    """What happened, and whether that is right; None: the run had ended before."""
+    sig = signal.SIGSTOP if i % 7 == 6 else signal.SIGKILL
+    words = ["--tokens", "1,5,9,13,20", "-n", "2000", "--temperature", "0", "--json", "-q", *words_of(devices)]
+    child = subprocess.Popen(
+        [build / "atlas", "run", plan, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(delay)
+    ranks, began = sorted(p for p, (parent, _) in processes().items() if parent == child.pid), time.time()
+    rank = 1 + i % max(1, len(ranks))
+    for pid in ranks[rank - 1 : rank]:
+        os.kill(pid, sig)
+    try:
+        error = child.communicate(timeout=12)[1]
+    except subprocess.TimeoutExpired:
+        child.kill()
+        error = "HANGS"
+    took = time.time() - began
+    left = [p for p, (_, state) in processes().items() if p in ranks and state != "Z"]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    good = child.returncode == 10 and f"rank {rank}" in error and took < 5 and not left
+    what = f"rank {rank}, {sig.name} after {delay:.2f} s: exit {child.returncode} in {took:.2f} s, {len(left)} left"
+    return f"{what}; {error.strip()[:120]}", None if child.returncode == 0 and not error else good
+
+
+def kill_all(build, devices, plan, points, most=4.0, at_once=1):
+    with ThreadPoolExecutor(at_once) as pool:
+        delays = [0.02 + most * i / max(1, points - 1) for i in range(points)]
+        found = list(pool.map(lambda i: kill_one(build, devices, plan, i, delays[i]), range(points)))
+    for text, _ in found:
+        print(text)
+    bad, ended = [good for _, good in found].count(False), [good for _, good in found].count(None)
     print(f"{points} points, {ended} after its end: {bad} bad")
     return bad + (ended == points)
 
@@ -159,7 +164,7 @@ def main():
     what, build, devices, *rest = sys.argv[1:]
     build = pathlib.Path(build).resolve()
     if what == "kill":
-        return 1 if kill_all(build, devices, rest[0], int(rest[1])) else 0
+        return 1 if kill_all(build, devices, rest[0], int(rest[1]), *map(float, rest[2:3]), *map(int, rest[3:])) else 0
     return 1 if compare_all(build, devices, rest) else 0
 
 
