@@ -36,7 +36,7 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='29480 compiler
+rooms='29510 compiler
 2390 compiler/kernelgen
 13990 artifacts
 3820 runtime/cpu

@@ -360,35 +360,42 @@ static bool come_as_they_are(const Fuser *f, const ExpertOps *e)
 	return rows <= most && rows * n_active <= MOST_PAIRS;
 }
 
+/* The norm, the router and the choice, without the shares. */
+static LOp *norm_and_route(Fuser *f, const ExpertOps *e)
+{
+	const bool by_sigmoid = e->route->kind == OP_route_sigmoid;
+	LOp *op = new_op(f, by_sigmoid ? OP_norm_route_sigmoid : OP_norm_route, e->norm);
+	merge_attrs(op, e->norm);
+	merge_attrs(op, e->route);
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(e->norm, "x"));
+	bind_tensor(f, op, "norm", operand(e->norm, "w"));
+	bind_tensor(f, op, "router", operand(e->router, "w"));
+	if (by_sigmoid) {
+		bind_tensor(f, op, "bias", operand(e->route, "bias"));
+	} else {
+		bind_tensor(f, op, "router_bias", operand(e->router, "bias"));
+		bind_tensor(f, op, "shared_gate", e->share ? operand(e->share, "w") : -1);
+	}
+	bind_tensor(f, op, "n", operand(e->norm, "y"));
+	bind_tensor(f, op, "logits", operand(e->router, "y"));
+	bind_tensor(f, op, "expert", operand(e->route, "expert"));
+	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){f->low->rows});
+	return op;
+}
+
 static bool experts_at(Fuser *f, int i, Shared shared)
 {
 	ExpertOps e;
 	if (!expert_ops(f, i, shared, &e))
 		return false;
 	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + (shared != NO_SHARED);
-	const bool as_codes = go_as_codes(f, &e), by_sigmoid = e.route->kind == OP_route_sigmoid;
+	const bool as_codes = go_as_codes(f, &e);
 	ExpertTensors t = {-1, -1, -1, -1, -1, -1};
 	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
 	if (!as_codes)
 		t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
-	LOp *op = new_op(f, by_sigmoid ? OP_norm_route_sigmoid : OP_norm_route, e.norm);
-	merge_attrs(op, e.norm);
-	merge_attrs(op, e.route);
-	bind_tensor(f, op, "step", input_named(f, "step"));
-	bind_tensor(f, op, "x", operand(e.norm, "x"));
-	bind_tensor(f, op, "norm", operand(e.norm, "w"));
-	bind_tensor(f, op, "router", operand(e.router, "w"));
-	if (by_sigmoid) {
-		bind_tensor(f, op, "bias", operand(e.route, "bias"));
-	} else {
-		bind_tensor(f, op, "router_bias", operand(e.router, "bias"));
-		bind_tensor(f, op, "shared_gate", e.share ? operand(e.share, "w") : -1);
-	}
-	bind_tensor(f, op, "n", operand(e.norm, "y"));
-	bind_tensor(f, op, "logits", operand(e.router, "y"));
-	bind_tensor(f, op, "expert", operand(e.route, "expert"));
-	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
-	put_all(op, &t);
+	put_all(norm_and_route(f, &e), &t);
 	if (!as_codes && come_as_they_are(f, &e) && are_streamed(f, &e))
 		as_they_come(f, &e, &t);
 	else
@@ -421,6 +428,18 @@ bool fuse_lone_experts(Fuser *f, int i)
 		return false;
 	const ExpertOps all = lone_experts(f, op, &t);
 	as_they_come(f, &all, &t);
+	return true;
+}
+
+bool fuse_experts_of_ranks(Fuser *f, int i) { return f->c->ranks.n && fuse_lone_experts(f, i); }
+
+bool fuse_route_of_ranks(Fuser *f, int i)
+{
+	const ExpertOps e = {.norm = member(f, i), .router = member(f, i + 1), .route = member(f, i + 2)};
+	if (!f->c->ranks.n || !is_plain_linear(f, e.router, e.norm, e.route->kind == OP_route) ||
+		!flows(f, e.router, "y", e.route, "logits"))
+		return false;
+	bind_tensor(f, norm_and_route(f, &e), "share", operand(e.route, "share"));
 	return true;
 }
 

