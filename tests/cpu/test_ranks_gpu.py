@@ -476,3 +476,17 @@ def test_ranks_with_different_libraries(atlas, plan_on, env, tmp_path):
     ]
     for codes, _, errors in [r.ends() for r in ranks]:
         assert codes == [8] and "rank 1 has another NCCL than rank 0" in errors[0], errors
+
+
+def test_drafts_of_whole_experts(atlas, plan_on, env):
+    """The head's layer has experts too: as many drafts are accepted as on the reference device. A rank that took the
+    experts of another would still draft, but a tenth worse."""
+    plan = plan_on("qwen3_5_moe-trained", 2, "[speculate]\nrows = 3\n", kind="-drafts")
+    accepted = [0, 0]
+    for tokens in (TOKENS, "30,31,32,33,34", "99,4,77,12,250,6"):
+        words = ["--tokens", tokens, "-n", 200, "--json", "-q", "--temperature", 0, "--speculate", "mtp"]
+        for i, where in enumerate((["--device", "cuda", "--ranks", 2], ["--device", "cpu"])):
+            done = atlas("run", plan, *words, *where, env=env)
+            assert done.returncode == 0, done.stderr
+            accepted[i] += int(re.search(r'accepted": (\d+)', done.stdout)[1])
+    assert accepted[1] > 300 and abs(accepted[0] - accepted[1]) < 15, accepted
