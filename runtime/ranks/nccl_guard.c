@@ -20,7 +20,8 @@ static const struct { const char *name, *value; } pins[] = {{"NCCL_ALGO", "Ring"
 	{"NCCL_NVLS_ENABLE", "0"}, {"NCCL_COLLNET_ENABLE", "0"}, {"NCCL_TUNER_PLUGIN", "none"},
 	{"NCCL_PROFILER_PLUGIN", "none"}, {"NCCL_CONF_FILE", "/dev/null"}};
 static const char *const harmless[] = {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_SOCKET_FAMILY",
-	"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_RAS_ENABLE", "NCCL_RAS_ADDR"};
+	"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_RAS_ENABLE", "NCCL_RAS_ADDR",
+	"NCCL_VERSION" /* a label of containers, which NCCL does not read */};
 
 static bool is_named(const char *entry, size_t n, const char *name)
 {

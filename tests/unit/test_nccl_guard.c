@@ -41,6 +41,7 @@ static void variables(void **state)
 	AtlasError error;
 	(void)state;
 	setenv("NCCL_DEBUG", "WARN", 1);
+	setenv("NCCL_VERSION", "2.28.3-1", 1); /* NVIDIA's containers say so what they hold */
 	assert_int_equal(nccl_guard(&error), ATLAS_OK);
 	assert_string_equal(getenv("NCCL_ALGO"), "Ring"); /* what decides the order of a sum is set */
 	assert_string_equal(getenv("NCCL_NVLS_ENABLE"), "0");
