@@ -122,7 +122,7 @@ $(BUILD)/share: scripts/manual.sh $(BUILD)/atlasc $(BUILD)/atlas
 	$(call q,manual)$< $(BUILD)
 
 # A test file with a main is a program that sees all but the product's mains; the API example sees libatlas alone.
-tests: all $(TESTS) $(API_TEST) $(GPU_TEST) $(BUILD)/tests-gpu/fake/libcuda.so.1
+tests: all $(TESTS) $(API_TEST) $(GPU_TEST) $(addprefix $(BUILD)/tests-gpu/fake/lib,cuda.so.1 nccl.so.2)
 $(BUILD)/obj/tests.a: $(filter-out $(HAS_MAIN),$(COMPILER) $(ARTIFACTS) $(RUNTIME) $(CLI)) \
 		$(call obj,$(filter-out $(TEST_SRC),$(TEST_C)))
 	$(call q,ar)rm -f $@ && $(AR) qcsDTP $@ $(sort $^)
@@ -130,7 +130,7 @@ $(TESTS): $$(call obj,$$(filter %/$$(@F).c,$(TEST_SRC))) $(BUILD)/obj/tests.a | 
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS) -lcmocka
 $(GPU_TEST): $(call obj,$(wildcard tests/gpu/*.c)) $(BUILD)/obj/tests.a | $(BUILD)/tests-gpu
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
-$(BUILD)/tests-gpu/fake/libcuda.so.1: $(call obj,tests/unit/fake_libcuda.c) $(BUILD)/obj/tests.a | $$(@D)
+$(BUILD)/tests-gpu/fake/lib%: $$(call obj,tests/unit/fake_lib$$(firstword $$(subst ., ,$$*)).c) $(BUILD)/obj/tests.a | $$(@D)
 	$(call q,link)$(CC) $(LDFLAGS) -shared -Wl,-Bsymbolic,--gc-sections,--exclude-libs,ALL -o $@ $^ $(COMPILER_LIBS)
 $(API_TEST): $(BUILD)/obj/tests/api_example.o $(BUILD)/libatlas.a | $(BUILD)/tests
 	$(call q,link)$(CC) $(LDFLAGS) -o $@ $^ -lm -ldl -lpthread

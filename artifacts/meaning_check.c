@@ -336,6 +336,8 @@ static void linear_residual(Meaning *m)
 static void sum_peers(Meaning *m)
 {
 	const int sum = RESULT(m, OP_sum_ranks, in(m, "part"), in(m, "bias")), residual = in(m, "residual");
+	if (m->l->op == OP_sum_nccl)
+		set(m, "sum", VALUE(m, OF_TERMS, sum));
 	set(m, "z", residual ? RESULT(m, OP_add, residual, sum) : sum);
 }
 
@@ -567,6 +569,8 @@ static void norm_route_scaled(Meaning *m)
 static void group_rows(Meaning *m)
 {
 	const int expert = in(m, "expert");
+	if ((expert && m->nodes[expert].kind == OP_own_experts) != (m->l->op == OP_group_own))
+		odd(m, "experts of other ranks are left out just where there are some");
 	set(m, "pair", VALUE(m, OF_PAIRS, expert));
 	set(m, "first", VALUE(m, OF_FIRSTS, expert));
 }
@@ -684,6 +688,11 @@ static void experts_up_clamped(Meaning *m)
 
 static int sum_of_terms(Meaning *m) { return made_of(m, in(m, "y"), OF_TERMS, "y is not the terms of a sum"); }
 static void sum_terms(Meaning *m) { set(m, "z", sum_of_terms(m)); }
+static void sum_own(Meaning *m)
+{
+	const int y = sum_of_terms(m), expert = y ? m->nodes[y].operands[op_operand(OP_experts, "expert")] : 0;
+	set(m, "z", expert == in(m, "expert") ? y : odd(m, "the terms are not those of its experts"));
+}
 static void sum_experts(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "residual"), sum_of_terms(m))); }
 
 /* The rows of which there are logits: in steps that speculate all, and none are gathered. */
@@ -803,28 +812,24 @@ static void follow_rows(Meaning *m)
 static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_embed_next] = embed_next, [OP_embed_prompt] = embed_prompt, [OP_embed_verify] = embed_verify,
 	[OP_norm_linear] = norm_linear, [OP_norm_linear_narrow] = norm_linear_narrow, [OP_norm_rows] = norm_rows,
-	[OP_norm_residual] = norm_residual, [OP_norm_geglu] = norm_geglu,
-	[OP_norm_rows_fp8] = norm_rows, [OP_norm_rows_fp4] = norm_rows, [OP_quant_rows] = quant_rows,
-	[OP_quant_rows_fp4] = quant_rows,
+	[OP_norm_residual] = norm_residual, [OP_norm_geglu] = norm_geglu, [OP_norm_rows_fp8] = norm_rows,
+	[OP_norm_rows_fp4] = norm_rows, [OP_quant_rows] = quant_rows, [OP_quant_rows_fp4] = quant_rows,
 	[OP_linear_rows] = linear_rows, [OP_linear_residual] = linear_residual, [OP_norm_swiglu] = norm_swiglu,
 	[OP_linear_swiglu] = linear_swiglu, [OP_linear_swiglu_fp8] = linear_swiglu, [OP_rope_write] = rope_write,
 	[OP_keys_write] = keys_write, [OP_attention_step] = attention_step, [OP_attention_verify] = attention_verify,
 	[OP_gate_rows] = gate_rows, [OP_conv_rows] = conv_rows, [OP_delta_rows] = delta_rows, [OP_delta_step] = delta_step,
-	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk,
-	[OP_delta_verify_step] = delta_verify_step, [OP_norm_route] = norm_route,
-	[OP_norm_route_sigmoid] = norm_route_sigmoid, [OP_norm_route_scaled] = norm_route_scaled,
-	[OP_group_rows] = group_rows,
-	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited,
-	[OP_experts_up_gelu] = experts_up_gelu, [OP_gather_codes] = gather_codes,
-	[OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
+	[OP_delta_solve] = delta_solve, [OP_delta_walk] = delta_walk, [OP_delta_verify_step] = delta_verify_step,
+	[OP_norm_route] = norm_route, [OP_norm_route_sigmoid] = norm_route_sigmoid,
+	[OP_norm_route_scaled] = norm_route_scaled, [OP_group_rows] = group_rows, [OP_group_own] = group_rows,
+	[OP_experts_up] = experts_up, [OP_experts_up_limited] = experts_up_limited, [OP_experts_up_gelu] = experts_up_gelu,
+	[OP_gather_codes] = gather_codes, [OP_experts_up_fp8] = experts_up, [OP_experts_down_fp8] = experts_down_rows,
 	[OP_experts_up_clamped] = experts_up_clamped, [OP_experts_down_biased] = experts_down_biased,
-	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows,
-	[OP_sum_experts] = sum_experts, [OP_sum_terms] = sum_terms, [OP_attention_rows] = attention_rows,
-	[OP_sum_peers] = sum_peers, [OP_gather_peers] = gather_peers,
+	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows, [OP_sum_experts] = sum_experts,
+	[OP_sum_terms] = sum_terms, [OP_sum_own] = sum_own, [OP_attention_rows] = attention_rows,
+	[OP_sum_peers] = sum_peers, [OP_sum_nccl] = sum_peers, [OP_gather_peers] = gather_peers,
 	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
-	[OP_sample_best] = sample_best,
-	[OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft, [OP_draft_first] = draft_first,
-	[OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,
+	[OP_sample_best] = sample_best, [OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft,
+	[OP_draft_first] = draft_first, [OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,
 };
 
 bool op_has_meaning(OpKind op) { return op_table[op].traits & OP_GRAPH || meanings[op]; }

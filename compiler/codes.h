@@ -298,8 +298,8 @@ CODE(A0732, EXIT_REFUSED, "buckets lowered in different ways",
 	"Leave out the bucket that differs, or leave numerics.invariant out.")
 CODE(A0733, EXIT_REFUSED, "no kernels for several ranks",
 	"parallel.ranks asks for a plan of several GPUs, for which the target does not have all kernels: those that add "
-	"what ranks have are for sm_90 and later, and experts are cut.",
-	"Use another target or parallel.experts = \"cut\"; --target none makes a plan for the reference device.")
+	"what ranks have are for sm_90 and later.",
+	"Use another target; --target none makes a plan for the reference device.")
 /* A08xx memory, output */
 CODE(A0801, EXIT_NO_MEMORY, "more memory than any card has",
 	"The plan needs more device memory than any card has; lower slots, max_context or rows.",

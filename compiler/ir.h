@@ -261,7 +261,7 @@ typedef struct Options {
 	VEC(KernelRule) rules;
 	VEC(NamePattern) ignore_tensors; /* [weights] ignore: no op must consume these */
 	bool native_fp4, no_fusion, is_invariant; /* [kernels] fp4 = "native", fuse = false; [numerics] invariant */
-	int n_ranks; bool cuts_experts; /* [parallel] ranks, 1 to PLAN_MAX_RANKS; experts = "cut" */
+	int n_ranks, nccl_above; bool cuts_experts; /* [parallel] ranks, 1 to PLAN_MAX_RANKS; -1 = never; experts = "cut" */
 	int fp8_rows;          /* [numerics] fp8_rows: of decode and verify, from which on rows are e4m3; 0 = never */
 	VEC(QuantRule) quant;  /* [quant]: modules to quantise now; the first that names a module decides */
 	const char *text;      /* the user's MODEL.toml as the plan records it; "" = there is none */
@@ -573,7 +573,7 @@ void check_keys(Compile *c);     /* can emit sign with the keys that are named? 
 
 /* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */
 Contract *list_contracts(Compile *c, int *n);
-double model_cost(const Target *t, const Pick *k); /* cost.c: microseconds */
+double model_cost(const Target *t, const Pick *k), collective_cost(int ranks, int64_t bytes, bool is_ring); /* us */
 /* schedule.c: the launch of a pick; bufs [operands of the op] are buffers of its phase, -1 = absent. No edges. */
 Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, const int *bufs);
 void lay_out_trials(Compile *c, TargetWork *work); /* candidates.c: TargetWork.trials -> candidates */

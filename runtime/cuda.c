@@ -13,7 +13,6 @@
 #include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/cuda_pages.h"
-#include "runtime/ranks/cuda_peers.h"
 #include "runtime/cuda_weights.h"
 
 #include <stdio.h>
@@ -285,7 +284,7 @@ static int draft_of(const Cuda *c, int verify)
 
 static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 {
-	const GraphContext context = {&c->cu, c->plan, c->kernels, c->context, c->stream, c->watch};
+	const GraphContext context = {&c->cu, c->plan, c->kernels, c->context, c->stream, c->peers.nccl, c->watch};
 	GraphPart parts[2 * ROW_STEPS];
 	const int draft = draft_of(c, phase);
 	int n = 0;
@@ -385,6 +384,8 @@ static void prepare_drafts(Cuda *c, const StepSize *size, int draft)
 	const int each = size->each, rows = size->rows / each;
 	int32_t *row_slot = of_drafts(c, io->row_slot), *out_row = of_drafts(c, io->out_row);
 	memcpy(of_drafts(c, io->step), (int32_t[]){rows, rows, 0, size->flags}, 4 * sizeof(int32_t));
+	if (c->rank)
+		*of_drafts(c, c->rank) = group_rank(c->ranks);
 	for (int i = 0; i < c->plan->phases[draft].rows; i++)
 		row_slot[i] = i < rows ? io->row_slot[i * each] : -1;
 	for (int i = 0; i < c->plan->phases[draft].rows && i < io->n_out_rows; i++)
@@ -415,10 +416,12 @@ static AtlasStatus launch_one(Cuda *c, const CuPtr *arena, const Phase *p, const
 	const Kernel *k = &c->plan->kernels[l->kernel];
 	ArgImage image;
 	void *params[] = {&image};
-	const char *about = "";
+	const char *about = "", *call = "cuTensorMapEncodeTiled";
 	CuResult r = cuda_fill_args(&c->cu, arena, p, l, &image, &about);
+	if (r == CU_SUCCESS && l->op == OP_sum_nccl)
+		r = cuda_peers_sum(&(PeerSum){.nccl = c->peers.nccl, .stream = c->stream}, p, l, arena, &call, &about);
 	if (r != CU_SUCCESS)
-		return cuda_fail(c, r, "cuTensorMapEncodeTiled", about);
+		return cuda_fail(c, r, call, about);
 	CALL(c, k->name, LaunchKernel, c->kernels[l->kernel], (unsigned)l->grid[0], (unsigned)l->grid[1],
 		(unsigned)l->grid[2], (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
 		(unsigned)k->smem_bytes, c->stream, params, NULL);
@@ -907,7 +910,7 @@ static AtlasStatus tell_stage(Cuda *c, WatchStage stage)
 static AtlasStatus open_peers(Cuda *c, const DeviceConfig *config)
 {
 	const PeerRoad road = {&c->cu, c->device, c->stream, c->artifact, c->plan, c->ranks, config->shares_card,
-		c->base.name};
+		c->base.name, config->nccl};
 	TRY(cuda_peers_open(&road, &c->peers, &c->base.error));
 	c->arena[ARENA_PEER] = c->draft_arena[ARENA_PEER] = c->peers.at[group_rank(c->ranks)];
 	return ATLAS_OK;

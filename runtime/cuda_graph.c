@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+enum { MAX_SUMMED = 16 };
+
 typedef struct Building {
 	const GraphContext *c;
 	const GraphPart *parts; int n_parts;
@@ -18,6 +20,7 @@ typedef struct Building {
 	CuGraphNode *deps;         /* of the node at hand */
 	CuGraphNode *last; int n_last; /* nodes of the part before that no other waits for */
 	CuGraphNode *from, *to; CuGraphEdge *edges; size_t n_edges; /* programmatic ones, added when all nodes are there */
+	CuGraphNode summed[MAX_SUMMED]; /* what the kernel after a sum by NCCL waits for */
 	const char **call, **about;
 } Building;
 
@@ -57,10 +60,19 @@ static CuResult add_node(Building *b, const GraphPart *part, CuGraphNode *mine, 
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuTensorMapEncodeTiled", *b->about);
 	int n = find_deps(b, mine, l);
-	r = c->cu->GraphAddKernelNode(made, b->graph, b->deps, l->overlaps ? 0 : (size_t)n, &node);
+	const bool is_summed = l->op == OP_sum_nccl, overlaps = l->overlaps && !is_summed;
+	if (is_summed) {
+		NcclNodes nodes = {b->summed, 0, MAX_SUMMED};
+		r = cuda_peers_sum(&(PeerSum){c->cu, c->nccl, c->stream, b->graph, b->deps, n, &nodes}, part->p, l, part->arena,
+			b->call, b->about);
+		if (r != CU_SUCCESS)
+			return r;
+		n = nodes.n;
+	}
+	r = c->cu->GraphAddKernelNode(made, b->graph, is_summed ? b->summed : b->deps, overlaps ? 0 : (size_t)n, &node);
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuGraphAddKernelNode", k->name);
-	for (int d = 0; l->overlaps && d < n; d++, b->n_edges++) {
+	for (int d = 0; overlaps && d < n; d++, b->n_edges++) {
 		b->from[b->n_edges] = b->deps[d];
 		b->to[b->n_edges] = *made;
 		b->edges[b->n_edges] = (CuGraphEdge){.from_port = CU_KERNEL_PORT_PROGRAMMATIC, .type = CU_EDGE_PROGRAMMATIC};

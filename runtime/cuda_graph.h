@@ -3,6 +3,7 @@
 #define ATLAS_CUDA_GRAPH_H
 
 #include "runtime/cuda.h"
+#include "runtime/ranks/cuda_peers.h"
 
 typedef struct GraphContext { /* nothing is owned or kept */
 	const Driver *cu;
@@ -10,6 +11,7 @@ typedef struct GraphContext { /* nothing is owned or kept */
 	const CuKernel *kernels;  /* [plan->n_kernels] those of the phase are loaded */
 	CuContext context;
 	CuStream stream;
+	Nccl *nccl;               /* of a plan that has sums by it, else NULL */
 	const DeviceWatch *watch; /* called for each node; NULL = none */
 } GraphContext;
 

@@ -146,6 +146,7 @@ typedef struct DeviceConfig {
 	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = no watch */
 	struct RankGroup *ranks;        /* CUDA: of a plan of several ranks, joined; outlives the device. Else NULL */
 	bool shares_card;               /* of these: several may be on one GPU */
+	const struct NcclRoad *nccl;    /* of these: how that library is opened (nccl.h) */
 } DeviceConfig;
 
 /* On failure *device is NULL, error says why and everything is given back. */

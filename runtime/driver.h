@@ -102,6 +102,11 @@ enum {
 	FN(StreamDestroy, 4000, (CuStream stream)) \
 	FN(StreamSynchronize, 2000, (CuStream stream)) \
 	FN(StreamQuery, 2000, (CuStream stream)) \
+	FN(StreamBeginCaptureToGraph, 12030, (CuStream stream, CuGraph graph, const CuGraphNode *deps, \
+		const CuGraphEdge *edges, size_t n_deps, int mode)) \
+	FN(StreamGetCaptureInfo, 12030, (CuStream stream, int *state, unsigned long long *id, CuGraph *graph, \
+		const CuGraphNode **deps, const CuGraphEdge **edges, size_t *n_deps)) \
+	FN(StreamEndCapture, 10000, (CuStream stream, CuGraph *graph)) \
 	FN(EventCreate, 2000, (CuEvent *event, unsigned flags)) \
 	FN(EventDestroy, 4000, (CuEvent event)) \
 	FN(EventRecord, 2000, (CuEvent event, CuStream stream)) \

@@ -25,8 +25,8 @@ static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, A
 	if (seat)
 		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s, and %d are named", needs,
 			needs > 1 ? "s" : "", has);
-	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench and dump "
-		"take as --devices N,N; device cpu runs all of its ranks", needs);
+	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench, dump and "
+		"verify take as --ranks %d or --devices N,N; device cpu runs all of its ranks", needs, needs);
 }
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */
@@ -159,7 +159,8 @@ static AtlasStatus open_gpu(const AtlasPlan *plan, const AtlasSessionOptions *o,
 	DeviceConfig config = {.artifact = &plan->artifact, .weights = plan->weights, .files = &plan->files,
 		.index = o->device_index, .steps_ahead = o->steps_ahead, .started = o->started,
 		.compares_weights = compares && !seat, .unhashed = plan->no_stops, .seed = plan->seed, .watch = watch,
-		.ranks = seat ? seat->group : NULL, .shares_card = seat && seat->shares_card};
+		.ranks = seat ? seat->group : NULL, .shares_card = seat && seat->shares_card,
+		.nccl = seat ? seat->nccl : NULL};
 	RandomTables random;
 	if (plan->makes_weights) {
 		random_tables(&random);

@@ -14,6 +14,7 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 typedef struct RankSeat {
 	struct RankGroup *group;
 	bool shares_card; /* several ranks may be on one GPU */
+	const struct NcclRoad *nccl; /* how that library is opened (nccl.h) */
 } RankSeat;
 
 /* atlas_session_open with a watch on the GPU, which lives as long as the session, and of several ranks; each NULL =

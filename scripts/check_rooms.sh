@@ -102,6 +102,6 @@ grep -rnE '#[[:space:]]*include[[:space:]]*<' kernels/templates 2>/dev/null |
 } 2>/dev/null | grep -vE '^(artifacts/new_file\.[ch]|compiler/kernelgen/[a-z_]*\.c):' |
 	complain 'files are written by artifacts/new_file.c'
 grep -rnwE '(secure_)?getenv|environ|setenv|putenv' --include='*.[ch]' artifacts compiler models runtime 2>/dev/null |
-	grep -vE ':[[:space:]]*(/?\*|//)' | grep -v '^runtime/cli/atlas_main.c:[0-9]*:	setenv(' |
-	complain 'no room reads the environment; the command alone sets what the driver reads'
+	grep -vE ':[[:space:]]*(/?\*|//)' | grep -v '^runtime/cli/atlas_main.c:[0-9]*:	setenv(' | grep -v '^runtime/ranks/nccl_guard.c:' |
+	complain 'no room reads the environment, but for what NCCL reads; the command alone sets what the driver reads'
 exit $bad

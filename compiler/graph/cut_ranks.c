@@ -679,18 +679,6 @@ static bool has_collectives(const Target *target)
 	return has_sum && has_gather;
 }
 
-/* Kernels of experts take each pair of a row and an expert: those of other ranks they cannot leave out yet. */
-static void check_experts(Cutter *x)
-{
-	const CommandLine *cmd = &x->c->cmd;
-	int i = 0;
-	while (i < x->g->n_ops && x->g->ops[i].kind != OP_own_experts)
-		i++;
-	if (i < x->g->n_ops && cmd->n_targets && !cmd->estimate)
-		fail_at(&x->c->diags, A0733, x->c->model.options.at_ranks, "parallel.ranks = %d: no kernels of %s leave out "
-			"experts of other ranks: parallel.experts = \"cut\"", x->n, cmd->targets[0]);
-}
-
 /* cut_ranks - the graph that each of several ranks runs.
  *
  *   needs   Graph, Options.n_ranks
@@ -716,7 +704,6 @@ void cut_ranks(Compile *c)
 		x.of[i] = (Plan){.sum_bias = -1, .twin = -1};
 	c->ranks = (Ranks){.n = x.n};
 	cut(&x);
-	check_experts(&x);
 	c->whole = c->graph;
 	if (c->diags.n_errors == before)
 		take_view(c);

@@ -102,7 +102,8 @@ bool fuse_head_of_ranks(Fuser *f, int i); /* with the logits of several ranks, f
  * that counts whole. */
 bool fuse_experts(Fuser *f, int i), fuse_experts_and_shared(Fuser *f, int i), fuse_experts_and_whole(Fuser *f, int i);
 /* What chooses experts by rows of its own, and experts of which the norm or the sum is another's. */
-bool fuse_scaled_route(Fuser *f, int i), fuse_lone_experts(Fuser *f, int i);
+bool fuse_scaled_route(Fuser *f, int i), fuse_lone_experts(Fuser *f, int i), fuse_route_of_ranks(Fuser *f, int i),
+	fuse_experts_of_ranks(Fuser *f, int i);
 
 /* fuse_delta.c: the ops of a layer of gated DeltaNet. */
 bool fuse_delta(Fuser *f, int i);
@@ -124,7 +125,13 @@ bool fuse_sum_peers(Fuser *f, int i);
 #define FUSIONS_OF_RANKS \
 	{"norm_logits", fuse_head_of_ranks, false, 5, {ANCHOR(OP_gather), FOUND(OP_rmsnorm, 0, "y", "x"), \
 		FOUND(OP_linear, 1, "y", "x"), FOUND(OP_gather_ranks, 2, "y", "part"), FOUND(OP_sample, 3, "z", "logits")}}, \
-	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}},
+	{"sum_peers", fuse_sum_peers, false, 2, {ANCHOR(OP_sum_ranks), FOUND(OP_add, 0, "z", "y")}}, \
+	{"norm_route", fuse_route_of_ranks, false, 3, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 2, "logits", "y"), \
+		ANCHOR(OP_route)}}, \
+	{"norm_route", fuse_route_of_ranks, false, 3, {FOUND(OP_rmsnorm, 1, "x", "y"), FOUND(OP_linear, 2, "logits", "y"), \
+		ANCHOR(OP_route_sigmoid)}}, \
+	{"experts", fuse_experts_of_ranks, false, 1, {ANCHOR(OP_experts)}}, \
+	{"experts", fuse_experts_of_ranks, false, 1, {ANCHOR(OP_experts_limited)}},
 /* fuse_attention.c: the same of new keys and values, and of what attends to them. And: has a gate a column for each of
  * what it is multiplied with? */
 bool fuse_attention_step(Fuser *f, int i), fuse_rope_write(Fuser *f, int i), fuse_gate_rows(Fuser *f, int i);

@@ -227,15 +227,25 @@ static void gather(Fuser *f, const ExpertOps *e, ExpertTensors *t, int64_t all)
 		(int64_t[]){(e->width + FP8_BLOCK - 1) / FP8_BLOCK, all});
 }
 
+/* Are its rows' choices those that a rank has, with -1 for the others? */
+static bool are_own(const Fuser *f, const GraphOp *experts)
+{
+	for (int i = 0; i < f->c->graph.n_ops; i++)
+		if (f->c->graph.ops[i].kind == OP_own_experts &&
+			operand(&f->c->graph.ops[i], "own") == operand(experts, "expert"))
+			return true;
+	return false;
+}
+
 static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_codes)
 {
 	const int64_t rows = f->low->rows, pairs = rows * e->attrs.n_active;
-	const bool is_clamped = e->experts->kind == OP_experts_clamped;
+	const bool is_clamped = e->experts->kind == OP_experts_clamped, is_own = are_own(f, e->experts);
 	const int64_t shares = e->attrs.n_active + (e->gate != NULL), experts = dim_of(f, e->experts, "gate_up", 0);
 	t->pair = layer_tensor(f, e->experts, "pair", DT_i32, 1, (int64_t[]){pairs});
 	t->first = layer_tensor(f, e->experts, "first", DT_i32, 1, (int64_t[]){experts + 1});
 	t->y = layer_tensor(f, e->experts, "terms", DT_bf16, 3, (int64_t[]){rows, shares, dim_of(f, e->experts, "x", 1)});
-	LOp *op = expert_op(f, OP_group_rows, e);
+	LOp *op = expert_op(f, is_own ? OP_group_own : OP_group_rows, e);
 	bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	put_all(op, t);
 	if (as_codes)
@@ -253,8 +263,10 @@ static void in_order(Fuser *f, const ExpertOps *e, ExpertTensors *t, bool as_cod
 	op = expert_op(f, as_codes ? OP_experts_down_fp8 : is_clamped ? OP_experts_down_biased : OP_experts_down_rows, e);
 	bind_down(f, op, e);
 	put_all(op, t);
-	op = expert_op(f, e->sum ? OP_sum_experts : OP_sum_terms, e);
+	op = expert_op(f, e->sum ? OP_sum_experts : is_own ? OP_sum_own : OP_sum_terms, e);
 	put_all(op, t);
+	if (is_own)
+		bind_tensor(f, op, "expert", operand(e->experts, "expert"));
 	if (e->sum)
 		bind_sum(f, op, e);
 	else
@@ -275,6 +287,8 @@ static bool is_streamed(const Fuser *f, OpKind op, const char *field, int weight
 
 static bool are_streamed(const Fuser *f, const ExpertOps *e)
 {
+	if (are_own(f, e->experts))
+		return false;
 	const OpKind up = kind_of_up(e);
 	const bool has_bias = e->experts->kind == OP_experts_clamped, has_sum = e->sum != NULL;
 	const int gate = e->gate ? operand(e->gate, "w") : -1, down = e->gate ? operand(e->down, "w") : -1;
@@ -346,35 +360,42 @@ static bool come_as_they_are(const Fuser *f, const ExpertOps *e)
 	return rows <= most && rows * n_active <= MOST_PAIRS;
 }
 
+/* The norm, the router and the choice, without the shares. */
+static LOp *norm_and_route(Fuser *f, const ExpertOps *e)
+{
+	const bool by_sigmoid = e->route->kind == OP_route_sigmoid;
+	LOp *op = new_op(f, by_sigmoid ? OP_norm_route_sigmoid : OP_norm_route, e->norm);
+	merge_attrs(op, e->norm);
+	merge_attrs(op, e->route);
+	bind_tensor(f, op, "step", input_named(f, "step"));
+	bind_tensor(f, op, "x", operand(e->norm, "x"));
+	bind_tensor(f, op, "norm", operand(e->norm, "w"));
+	bind_tensor(f, op, "router", operand(e->router, "w"));
+	if (by_sigmoid) {
+		bind_tensor(f, op, "bias", operand(e->route, "bias"));
+	} else {
+		bind_tensor(f, op, "router_bias", operand(e->router, "bias"));
+		bind_tensor(f, op, "shared_gate", e->share ? operand(e->share, "w") : -1);
+	}
+	bind_tensor(f, op, "n", operand(e->norm, "y"));
+	bind_tensor(f, op, "logits", operand(e->router, "y"));
+	bind_tensor(f, op, "expert", operand(e->route, "expert"));
+	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){f->low->rows});
+	return op;
+}
+
 static bool experts_at(Fuser *f, int i, Shared shared)
 {
 	ExpertOps e;
 	if (!expert_ops(f, i, shared, &e))
 		return false;
 	const int64_t rows = f->low->rows, active = e.attrs.n_active, shares = active + (shared != NO_SHARED);
-	const bool as_codes = go_as_codes(f, &e), by_sigmoid = e.route->kind == OP_route_sigmoid;
+	const bool as_codes = go_as_codes(f, &e);
 	ExpertTensors t = {-1, -1, -1, -1, -1, -1};
 	t.share = layer_tensor(f, e.route, "shares", DT_f32, 2, (int64_t[]){rows, shares});
 	if (!as_codes)
 		t.h = layer_tensor(f, e.route, "h", DT_bf16, 2, (int64_t[]){rows, active * e.width + e.shared_width});
-	LOp *op = new_op(f, by_sigmoid ? OP_norm_route_sigmoid : OP_norm_route, e.norm);
-	merge_attrs(op, e.norm);
-	merge_attrs(op, e.route);
-	bind_tensor(f, op, "step", input_named(f, "step"));
-	bind_tensor(f, op, "x", operand(e.norm, "x"));
-	bind_tensor(f, op, "norm", operand(e.norm, "w"));
-	bind_tensor(f, op, "router", operand(e.router, "w"));
-	if (by_sigmoid) {
-		bind_tensor(f, op, "bias", operand(e.route, "bias"));
-	} else {
-		bind_tensor(f, op, "router_bias", operand(e.router, "bias"));
-		bind_tensor(f, op, "shared_gate", e.share ? operand(e.share, "w") : -1);
-	}
-	bind_tensor(f, op, "n", operand(e.norm, "y"));
-	bind_tensor(f, op, "logits", operand(e.router, "y"));
-	bind_tensor(f, op, "expert", operand(e.route, "expert"));
-	bind_own(f, op, "routed", ROLE_STATE, true, DT_i32, 1, (int64_t[]){rows});
-	put_all(op, &t);
+	put_all(norm_and_route(f, &e), &t);
 	if (!as_codes && come_as_they_are(f, &e) && are_streamed(f, &e))
 		as_they_come(f, &e, &t);
 	else
@@ -407,6 +428,18 @@ bool fuse_lone_experts(Fuser *f, int i)
 		return false;
 	const ExpertOps all = lone_experts(f, op, &t);
 	as_they_come(f, &all, &t);
+	return true;
+}
+
+bool fuse_experts_of_ranks(Fuser *f, int i) { return f->c->ranks.n && fuse_lone_experts(f, i); }
+
+bool fuse_route_of_ranks(Fuser *f, int i)
+{
+	const ExpertOps e = {.norm = member(f, i), .router = member(f, i + 1), .route = member(f, i + 2)};
+	if (!f->c->ranks.n || !is_plain_linear(f, e.router, e.norm, e.route->kind == OP_route) ||
+		!flows(f, e.router, "y", e.route, "logits"))
+		return false;
+	bind_tensor(f, norm_and_route(f, &e), "share", operand(e.route, "share"));
 	return true;
 }
 

@@ -28,10 +28,20 @@ static int64_t words(const Compile *c)
 	return peer_words(ranks_largest_part(g, rows, outs));
 }
 
+/* Is the sum NCCL's? By the bytes of a part in this phase. */
+static bool is_of_nccl(const Fuser *f, const GraphOp *op)
+{
+	const Tensor *part = &f->c->graph.tensors[operand(op, "part")];
+	const int64_t rows = f->low->rows;
+	const int above = f->c->model.options.nccl_above;
+	return op->kind == OP_sum_ranks && above >= 0 && dtype_span(part->dtype, rows * part->shape[1]) > above;
+}
+
 /* z: the tensor that gets what is summed or gathered. */
 static LOp *collective(Fuser *f, const GraphOp *op, int z)
 {
-	LOp *l = new_op(f, op->kind == OP_sum_ranks ? OP_sum_peers : OP_gather_peers, op);
+	LOp *l = new_op(f, op->kind == OP_gather_ranks ? OP_gather_peers : is_of_nccl(f, op) ? OP_sum_nccl : OP_sum_peers,
+		op);
 	merge_attrs(l, op);
 	bind_tensor(f, l, "step", input_named(f, "step"));
 	bind_tensor(f, l, "part", operand(op, "part"));
@@ -39,6 +49,9 @@ static LOp *collective(Fuser *f, const GraphOp *op, int z)
 		bind_tensor(f, l, "bias", operand(op, "bias"));
 	bind_own(f, l, "peers", ROLE_STATE, true, DT_i32, 1, (int64_t[]){words(f->c)});
 	f->low->tensors.at[l->operands[op_operand(l->kind, "peers")]].is_peer = true;
+	if (l->kind == OP_sum_nccl)
+		bind_own(f, l, "sum", ROLE_ACTIVATION, false, f->c->graph.tensors[z].dtype, 2,
+			(int64_t[]){f->low->rows, f->c->graph.tensors[z].shape[1]});
 	bind_tensor(f, l, "z", z);
 	return l;
 }

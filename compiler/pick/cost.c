@@ -38,3 +38,15 @@ double model_cost(const Target *t, const Pick *k)
 	flops_us *= deepest * t->n_sms / pieces * 100 / (double)k->rate;
 	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
 }
+
+/* What ranks wait for each other and move, by what others have measured on H100s with NVLink, without multicast: one
+ * shot, in which each rank reads the parts of all, from 5.0 us of 2 ranks on, 300 GB/s a rank (vllm#8558, #24111); a
+ * ring of NCCL's from 22 us on, at its rate of 1 GiB (vllm#8558, its performance guide). Two H200s took 3.7 us beyond
+ * the launch for each of 65 small sums of a step. */
+double collective_cost(int ranks, int64_t part_bytes, bool is_ring)
+{
+	const double first = ranks <= 2 ? 5.0 : ranks <= 4 ? 5.4 : 5.8;
+	const double ring = ranks <= 2 ? 329 : ranks <= 4 ? 355 : 361;
+	return is_ring ? 22 + 2.0 * (ranks - 1) / ranks * (double)part_bytes / (ring * 1e3)
+		: first + (ranks - 1) * (double)part_bytes / 300e3;
+}

@@ -82,6 +82,17 @@ static const char *order_of_decode(const Picker *p)
 	return order;
 }
 
+/* Beyond the launch: 0 where no other rank is waited for. */
+static double wait_of_ranks(const Picker *p)
+{
+	const OpKind op = p->op->kind;
+	if (op != OP_sum_peers && op != OP_gather_peers && op != OP_sum_nccl)
+		return 0;
+	const LTensor *part = &p->low->tensors.at[p->op->operands[op_operand(op, "part")]];
+	return collective_cost(p->c->model.options.n_ranks, dtype_span(part->dtype, part->shape[0] * part->shape[1]),
+		op == OP_sum_nccl);
+}
+
 static void consider(Picker *p, Decision *d, int template_index, int choice)
 {
 	const KernelTemplate *t = &kernel_table[template_index];
@@ -98,7 +109,7 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 	} else if (good) {
 		k.verdict = SLOWER;
 		k.cost_from = word == PINNED ? FROM_PIN : FROM_MODEL;
-		a.model_us = model_cost(p->work->target, &a.pick);
+		a.model_us = model_cost(p->work->target, &a.pick) + wait_of_ranks(p);
 		a.time = tuned_time(p->c, p->work->target, t, a.pick.defines,
 			tunables_text(&p->c->scratch, template_index, k.values));
 		a.candidate = d->candidates.n;

@@ -4,6 +4,7 @@
  */
 #include "compiler/plan/estimate.h"
 #include "artifacts/memory.h"
+#include "artifacts/ranks.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -55,6 +56,41 @@ static json_t *json_of(const TargetPlan *p, const MemoryItem *items, int n)
 		"items", list);
 }
 
+/* Collectives of a step of that many rows and outs; how long they take, without what they are launched with. */
+static int collectives_of(const Compile *c, PhaseKind kind, int rows, int outs, double *us)
+{
+	int n = 0;
+	*us = 0;
+	for (int i = 0; i < c->graph.n_ops; i++) {
+		const GraphOp *op = &c->graph.ops[i];
+		if (!is_collective(op->kind) || !(op->phases & phase_bit(kind)))
+			continue;
+		const Tensor *part = &c->graph.tensors[op->operands[0]];
+		const int64_t bytes = dtype_span(part->dtype, (part->shape[0] == DIM_OUTS ? outs : rows) * part->shape[1]);
+		const int above = c->model.options.nccl_above;
+		*us += collective_cost(c->ranks.n, bytes, op->kind == OP_sum_ranks && above >= 0 && bytes > above);
+		n++;
+	}
+	return n;
+}
+
+static void estimate_collectives(const Compile *c, json_t *list, FILE *out)
+{
+	const Options *o = &c->model.options;
+	const struct { PhaseKind kind; int rows, outs; } steps[] = {{DECODE, 1, 1},
+		{DECODE, o->decode[o->n_decode - 1], o->decode[o->n_decode - 1]}, {PREFILL, o->prefill[o->n_prefill - 1], 1}};
+	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+		double us;
+		const int n = collectives_of(c, steps[i].kind, steps[i].rows, steps[i].outs, &us);
+		if (list)
+			json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:f}", "phase", phase_name(steps[i].kind), "rows",
+				steps[i].rows, "collectives", n, "us", us));
+		else
+			fprintf(out, "  %s of %d row%s: %d collectives, about %.2f ms by published times of NVLink\n",
+				phase_name(steps[i].kind), steps[i].rows, steps[i].rows == 1 ? "" : "s", n, us / 1e3);
+	}
+}
+
 /* One line for all ranks, since they differ in nothing. */
 static void estimate_rank(Compile *c, bool json, FILE *out)
 {
@@ -64,9 +100,12 @@ static void estimate_rank(Compile *c, bool json, FILE *out)
 	const int64_t all = memory_on_device(items, n);
 	if (json) {
 		json_t *rank = json_of(&(TargetPlan){.target = ""}, items, n);
+		json_t *steps = json_array();
 		json_object_del(rank, "target");
-		json_t *root = json_pack("{s:i, s:i, s:i, s:i, s:o}", "schema_version", 1, "slots", c->graph.slots,
-			"max_context", c->graph.max_context, "ranks", c->ranks.n, "each_rank", rank);
+		estimate_collectives(c, steps, out);
+		json_t *root = json_pack("{s:i, s:i, s:i, s:i, s:o, s:o}", "schema_version", 1,
+			"slots", c->graph.slots, "max_context", c->graph.max_context, "ranks", c->ranks.n, "each_rank", rank,
+			"steps", steps);
 		json_dumpf(root, out, JSON_INDENT(2));
 		fputc('\n', out);
 		json_decref(root);
@@ -76,6 +115,7 @@ static void estimate_rank(Compile *c, bool json, FILE *out)
 		c->ranks.n, c->graph.slots, c->graph.max_context, memory_text(all, size));
 	for (int i = 0; i < n; i++)
 		fprintf(out, "  %-21s %-6s %16lld bytes\n", items[i].name, "device", (long long)items[i].bytes);
+	estimate_collectives(c, NULL, out);
 }
 
 void estimate_memory(Compile *c, bool json, FILE *out)

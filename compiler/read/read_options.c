@@ -656,6 +656,9 @@ static void read_parallel(Reading *r)
 	if (ranks && option_int(r, PARALLEL_RANKS, &n) && (n & (n - 1)))
 		fail_at(r->d, A0303, ranks->at, "%s = %d: expected 1, 2, 4 or 8", option_table[PARALLEL_RANKS].key, n);
 	r->o->n_ranks = n;
+	r->o->nccl_above = -1;
+	if (r->user[PARALLEL_NCCL])
+		option_int(r, PARALLEL_NCCL, &r->o->nccl_above);
 	r->o->at_ranks = ranks ? ranks->at : (Loc){0};
 	if (!experts || !want_string(r->d, A0303, option_table[PARALLEL_EXPERTS].key, experts, &word))
 		return;
@@ -885,6 +888,8 @@ static void resolve_options(Reading *r)
 		resolve(r, option_table[FP8_ROWS].key, arena_printf(a, "%d", o->fp8_rows));
 	if (o->n_ranks > 1)
 		resolve(r, option_table[PARALLEL_RANKS].key, arena_printf(a, "%d", o->n_ranks));
+	if (o->n_ranks > 1 && o->nccl_above >= 0)
+		resolve(r, option_table[PARALLEL_NCCL].key, arena_printf(a, "%d", o->nccl_above));
 	if (o->n_ranks > 1)
 		resolve(r, option_table[PARALLEL_EXPERTS].key, o->cuts_experts ? "cut" : "whole");
 	resolve(r, option_table[KV_LAYERS].key, kv_text(r));

@@ -51,6 +51,9 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	SamplingArgs sampling;
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
 	const char *devices; /* "0,1": of several ranks */
+	const char *nccl;       /* its library; NULL = libnccl.so.2 */
+	const char *rendezvous; /* a socket; NULL = the command starts all ranks */
+	int ranks, rank; /* 0 = not said; -1 = not said */
 	const struct RankSeat *seat; /* of this process, rank 0 of them; NULL = one rank */
 	int window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */
@@ -110,10 +113,13 @@ void cli_message(const Args *args, const char *place, MessageKind kind, const ch
 /* cli_fail with the session's last failure. */
 int cli_fail_session(const Args *args, const AtlasSession *session, AtlasStatus status);
 
-/* For --devices with several GPUs: starts a process for each rank but this one, rank 0, which gets its seat. False: the
- * verb is not run, *code is how the process ends. Before any thread. cli_end_ranks: after the verb. */
+/* For --devices with several GPUs, and --ranks: starts a process for each rank but this one, rank 0, which gets a seat.
+ * With --rendezvous the ranks meet, and those after 0 follow it to the end. False: the verb is not run, *code is how
+ * the process ends. Before any thread. cli_end_ranks: after the verb. */
 bool cli_start_ranks(Args *args, int *code);
 void cli_end_ranks(const Args *args);
+/* 0, or an exit code and why: a rank was lost, which is known before a step needs it. */
+int cli_look_at_ranks(const Args *args, char *why, size_t n);
 
 /* Begins to start the GPU that args names, while a plan is opened; NULL for --device cpu. atlas_device_end. */
 AtlasDevice *cli_start_device(const Args *args);

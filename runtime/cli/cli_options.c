@@ -28,6 +28,7 @@ enum { /* verbs an option belongs to */
 	SERVE = 8192,
 	CHAT = 16384,
 	ALL = 32767,
+	ON_RANKS = RUN | CHAT | BENCH | SERVE | DUMP | VERIFY,
 	COMPUTES = RUN | CHAT | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
 };
 static const struct {
@@ -258,11 +259,23 @@ static const Opt options[] = {
 		DEVICE, FIELD(device), 0, 0},
 	{"--device-index", 0, COMPUTES | TUNE | RECEIPT | MEMORY, "N", "which GPU (default: 0)",
 		INTEGER, FIELD(device_index), 0, 1 << 10},
-	{"--devices", 0, RUN | CHAT | BENCH | SERVE | DUMP, "N,N,...",
+	{"--devices", 0, ON_RANKS, "N,N,...",
 		"the GPUs of a plan for several ranks, rank 0 first, a process each",
 		TEXT, FIELD(devices), 0, 0},
-	{"--share-gpu", 0, RUN | CHAT | BENCH | SERVE | DUMP, NULL,
-		"with --devices: several ranks may be on one GPU, in turns: a test, slow",
+	{"--ranks", 0, ON_RANKS, "N",
+		"the plan is for N ranks: on GPUs 0 to N - 1, but for --devices or --rendezvous",
+		INTEGER, FIELD(ranks), 1, 8},
+	{"--rank", 0, ON_RANKS, "R",
+		"with --rendezvous: this process is rank R, on the GPU of --device-index",
+		INTEGER, FIELD(rank), 0, 7},
+	{"--rendezvous", 0, ON_RANKS, "FILE",
+		"the ranks are started one by one and meet at the socket FILE, which rank 0 makes",
+		TEXT, FIELD(rendezvous), 0, 0},
+	{"--nccl", 0, ON_RANKS, "FILE",
+		"with several ranks: the library that a plan with sums by NCCL takes (default: libnccl.so.2)",
+		TEXT, FIELD(nccl), 0, 0},
+	{"--share-gpu", 0, ON_RANKS, NULL,
+		"with several ranks: several ranks may be on one GPU, in turns: a test, slow",
 		FLAG, FIELD(share_gpu), 0, 0},
 	{"--threads", 0, COMPUTES | CALIBRATE, "N", "threads of device cpu (default: the number of processors)",
 		INTEGER, FIELD(threads), 1, 64},
@@ -607,7 +620,7 @@ bool options_parse(const Verb *verb, int argc, char **argv, Args *args, int *exi
 		.port = -1,
 		.drain = NAN,
 		.tolerance = NAN,
-		.date = -1};
+		.date = -1, .rank = -1};
 	*exit_code = EXIT_USAGE;
 	for (int i = 0; i < argc;) {
 		if (words_only || argv[i][0] != '-' || !argv[i][1]) {

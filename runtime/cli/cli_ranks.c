@@ -1,10 +1,12 @@
-/* cli_ranks.c - one command, a process for each rank of its plan.
+/* cli_ranks.c - a process for each rank of a plan.
  *
- * The command is rank 0. It forks the others before it has a thread or a GPU; they open the plan themselves, follow it
- * and end with it. Of a failure all ranks know; rank 0 alone says it.
+ * One command is rank 0 and forks the others before it has a thread or a GPU; they open the plan themselves, follow it
+ * and end with it. All ranks know of a failure; rank 0 alone prints it. Or each rank is a command of its own
+ * (--rendezvous), and each prints what made it end.
  */
 #include "runtime/cli/cli.h"
-#include "runtime/ranks/rank_group.h"
+#include "runtime/ranks/nccl.h"
+#include "runtime/ranks/rank_meet.h"
 #include "runtime/session.h"
 
 #include <errno.h>
@@ -41,60 +43,125 @@ static int parse_devices(const Args *args, int devices[PLAN_MAX_RANKS])
 	}
 }
 
-/* Another rank, from its first moment to its end. Its failures reach rank 0 by the group. */
-static int follow(const Args *args, RankGroup *group, int rank, int device, pid_t parent)
+/* Another rank, once it has joined. Failures reach rank 0 by the group. */
+static int follow(const Args *args, RankGroup *group, int device, AtlasError *error)
 {
-	AtlasError error = {0};
 	AtlasPlan *plan = NULL;
 	Args own = *args;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN); /* the terminal's is for rank 0 */
-	signal(SIGTERM, SIG_IGN);
-	if (getppid() != parent || group_join(group, rank, NULL, &error) != ATLAS_OK)
-		return EXIT_PEER_LOST;
 	own.quiet = true;
-	const int nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (nowhere >= 0)
-		dup2(nowhere, STDERR_FILENO); /* rank 0 says what is wrong */
-	int code = cli_open_plan(&own, args->plan, &plan);
+	const int code = cli_open_plan(&own, args->plan, &plan);
 	if (code) {
-		error_set(&error, ATLAS_IO, "the plan cannot be opened");
-		group_fail(group, &error);
+		error_set(error, ATLAS_IO, "the plan cannot be opened");
+		group_fail(group, error);
 		return code;
 	}
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
-	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu}, &error);
+	const NcclRoad nccl = {nccl_load, args->nccl};
+	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu, &nccl}, error);
 	if (s != ATLAS_OK)
-		group_fail(group, &error);
+		group_fail(group, error);
 	atlas_plan_close(plan);
 	group_leave(group);
 	return atlas_status_exit_code(s);
 }
 
+/* A process that the command has started, from its first moment to its end. */
+static int follow_parent(const Args *args, RankGroup *group, int rank, int device, pid_t parent)
+{
+	AtlasError error = {0};
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGINT, SIG_IGN); /* the terminal's is for rank 0 */
+	signal(SIGTERM, SIG_IGN);
+	if (getppid() != parent || group_join(group, rank, NULL, &error) != ATLAS_OK)
+		return EXIT_PEER_LOST;
+	const int nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (nowhere >= 0)
+		dup2(nowhere, STDERR_FILENO); /* rank 0 says what is wrong */
+	return follow(args, group, device, &error);
+}
+
+typedef struct OwnSeat { RankSeat seat; NcclRoad nccl; } OwnSeat; /* the first member is what args has */
+
+static void take_seat(Args *args, OwnSeat *own, RankGroup *group)
+{
+	own->nccl = (NcclRoad){nccl_load, args->nccl};
+	own->seat = (RankSeat){group, args->share_gpu, &own->nccl};
+	args->seat = &own->seat;
+}
+
 static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
+
+/* This process is one rank of several that are started one by one. */
+static bool meet_ranks(Args *args, int *code)
+{
+	AtlasError error = {0};
+	*code = EXIT_USAGE;
+	if (args->ranks < 2 || args->rank < 0 || args->rank >= args->ranks || args->devices) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: it takes --ranks N and --rank R, from 0 to N - 1, and not "
+			"--devices", args->rendezvous);
+		return false;
+	}
+	const int device = args->device_index > 0 ? args->device_index : 0;
+	RankGroup *group = group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
+	OwnSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
+	if (!seat || group_join(group, args->rank, NULL, &error) != ATLAS_OK) {
+		*code = cli_fail(args, &error);
+		return false;
+	}
+	group_at_end(group, say_last, args);
+	if (args->rank == 0) {
+		take_seat(args, seat, group);
+		return true;
+	}
+	free(seat);
+	*code = follow(args, group, device, &error);
+	if (*code && error.status != ATLAS_OK)
+		cli_fail(args, &error);
+	return false;
+}
+
+/* GPUs by rank; how many, 0 after what is wrong was printed. */
+static int choose_devices(const Args *args, int devices[PLAN_MAX_RANKS])
+{
+	int n = args->devices ? parse_devices(args, devices) : args->ranks;
+	for (int i = 0; i < n && !args->devices; i++)
+		devices[i] = i;
+	if (n && args->ranks && args->ranks != n) {
+		cli_say(args, EXIT_USAGE, "--ranks %d: --devices %s names %d", args->ranks, args->devices, n);
+		n = 0;
+	}
+	if (n && (args->device_index > 0 || (args->device && strcmp(args->device, "cpu") == 0))) {
+		cli_say(args, EXIT_USAGE, "%s%s and %s: which GPUs there are is said once", args->devices ? "--devices "
+			: "--ranks", args->devices ? args->devices : "", args->device_index > 0 ? "--device-index"
+			: "--device cpu");
+		n = 0;
+	}
+	return n;
+}
 
 bool cli_start_ranks(Args *args, int *code)
 {
 	int devices[PLAN_MAX_RANKS];
 	pid_t pids[PLAN_MAX_RANKS] = {0};
 	AtlasError error = {0};
-	if (!args->devices)
-		return true;
-	const int n = parse_devices(args, devices);
+	if (args->rendezvous)
+		return meet_ranks(args, code);
 	*code = EXIT_USAGE;
-	if (n == 0)
-		return false;
-	if (args->device_index > 0 || (args->device && strcmp(args->device, "cpu") == 0)) {
-		cli_say(args, EXIT_USAGE, "--devices %s and %s: which GPUs there are is said once", args->devices,
-			args->device_index > 0 ? "--device-index" : "--device cpu");
+	if (args->rank >= 0) {
+		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE, where the ranks meet", args->rank);
 		return false;
 	}
+	if (!args->devices && !args->ranks)
+		return true;
+	const int n = choose_devices(args, devices);
+	if (n == 0)
+		return false;
 	args->device_index = devices[0];
 	if (n == 1)
 		return true;
 	RankGroup *group = group_begin(n, &error);
-	RankSeat *seat = calloc(1, sizeof *seat);
+	OwnSeat *seat = calloc(1, sizeof *seat);
 	*code = EXIT_ENVIRONMENT;
 	if (!group || !seat) {
 		*code = cli_fail(args, &error);
@@ -105,7 +172,7 @@ bool cli_start_ranks(Args *args, int *code)
 	for (int r = 1; r < n; r++) {
 		pids[r] = fork();
 		if (pids[r] == 0) {
-			*code = follow(args, group, r, devices[r], parent);
+			*code = follow_parent(args, group, r, devices[r], parent);
 			return false;
 		}
 		if (pids[r] < 0) {
@@ -117,9 +184,17 @@ bool cli_start_ranks(Args *args, int *code)
 	}
 	group_at_end(group, say_last, args);
 	*code = group_join(group, 0, pids, &error) == ATLAS_OK ? EXIT_OK : cli_fail(args, &error);
-	*seat = (RankSeat){group, args->share_gpu};
-	args->seat = seat;
+	take_seat(args, seat, group);
 	return *code == EXIT_OK;
+}
+
+int cli_look_at_ranks(const Args *args, char *why, size_t n)
+{
+	AtlasError error;
+	const AtlasStatus s = args->seat ? group_check(args->seat->group, &error) : ATLAS_OK;
+	if (s != ATLAS_OK)
+		snprintf(why, n, "%s: %s", atlas_status_name(s), error.text);
+	return s == ATLAS_OK ? 0 : atlas_status_exit_code(s);
 }
 
 void cli_end_ranks(const Args *args)

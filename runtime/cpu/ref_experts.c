@@ -282,6 +282,8 @@ void ref_group_rows(const RefCall *c)
 		pair[n++] = -1;
 }
 
+void ref_group_own(const RefCall *c) { ref_group_rows(c); }
+
 /* The expert of pair p, or -1 when the row is in no use: from `expert`, or by the place of p in the order. */
 static int64_t expert_of(const RefCall *c, int64_t p, int64_t n_experts)
 {
@@ -476,18 +478,19 @@ void ref_experts_down_fp8(const RefCall *c)
 	}
 }
 
-/* residual: NULL = there is none. */
-static void sum_terms(const RefCall *c, const float *residual)
+/* residual, expert: NULL = there is none; all terms are there. */
+static void sum_terms(const RefCall *c, const float *residual, const int32_t *expert)
 {
 	const int64_t rows = ref_dim(c, "y", 0), shares = ref_dim(c, "y", 1), k = ref_dim(c, "y", 2);
 	for (int64_t t = 0; t < rows; t++)
 		for (int64_t i = 0; i < k; i++) {
 			double sum = 0;
 			for (int64_t j = 0; j < shares; j++)
-				sum += (double)ref_floats(c, "y")[(t * shares + j) * k + i];
+				sum += expert && expert[t * shares + j] < 0 ? 0 : (double)ref_floats(c, "y")[(t * shares + j) * k + i];
 			ref_floats(c, "z")[t * k + i] = (float)((residual ? (double)residual[t * k + i] : 0) + sum);
 		}
 }
 
-void ref_sum_experts(const RefCall *c) { sum_terms(c, ref_floats(c, "residual")); }
-void ref_sum_terms(const RefCall *c) { sum_terms(c, NULL); }
+void ref_sum_experts(const RefCall *c) { sum_terms(c, ref_floats(c, "residual"), NULL); }
+void ref_sum_terms(const RefCall *c) { sum_terms(c, NULL, NULL); }
+void ref_sum_own(const RefCall *c) { sum_terms(c, NULL, ref_ints(c, "expert")); }

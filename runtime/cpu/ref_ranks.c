@@ -2,6 +2,7 @@
  *
  * A collective reads its first operand on all ranks: RefCall.ranks. Alone, it reads its own, as one rank of one.
  */
+#include "artifacts/peers.h"
 #include "runtime/cpu/ref_call.h"
 
 #include <math.h>
@@ -39,6 +40,18 @@ void ref_sum_peers(const RefCall *c)
 	ref_sum_ranks(c);
 	for (int64_t i = 0; ref_has(c, "residual") && i < n; i++)
 		ref_floats(c, "z")[i] += ref_floats(c, "residual")[i];
+}
+
+/* On several ranks NCCL has made the sum. */
+void ref_sum_nccl(const RefCall *c)
+{
+	RefCall own = *c;
+	const int64_t n = ref_dim(c, "part", 0) * ref_dim(c, "part", 1);
+	if (!ref_ints(c, "peers")[PEER_RANKS])
+		memcpy(ref_floats(c, "sum"), ref_floats(c, "part"), sizeof(float) * (size_t)n);
+	own.ranks = (const void *[]){ref_floats(c, "sum")};
+	own.n_ranks = 1;
+	ref_sum_peers(&own);
 }
 
 /* One rank alone has nothing of the others: its part takes their places. */

@@ -6,6 +6,7 @@
  */
 #include "runtime/ranks/cuda_peers.h"
 #include "artifacts/hash.h"
+#include "artifacts/op_table.h"
 #include "artifacts/peers.h"
 #include "runtime/device.h"
 
@@ -27,7 +28,7 @@
 			return try_status; \
 	} while (0)
 
-static AtlasStatus compare(const PeerRoad *road, AtlasError *error)
+static AtlasStatus compare(const PeerRoad *road, const Nccl *nccl, AtlasError *error)
 {
 	RankFacts facts = {.driver = 0};
 	Sha256 h;
@@ -40,6 +41,7 @@ static AtlasStatus compare(const PeerRoad *road, AtlasError *error)
 	snprintf(facts.card, sizeof facts.card, "%s", road->card);
 	CALL(DriverGetVersion, &facts.driver);
 	CALL(DeviceGetUuid, facts.gpu, road->device);
+	facts.nccl = nccl ? nccl->version : 0;
 	return group_compare(road->group, &facts, road->shares_card, error);
 }
 
@@ -104,6 +106,38 @@ static AtlasStatus write_head(const PeerRoad *road, CudaPeers *p, AtlasError *er
 		"%s): %s", road->card, driver_error(road->cu, r));
 }
 
+static bool has_nccl(const TargetPlan *plan)
+{
+	for (int p = 0; p < plan->n_phases; p++)
+		for (int i = 0; i < plan->phases[p].n_launches; i++)
+			if (plan->phases[p].launches[i].op == OP_sum_nccl)
+				return true;
+	return false;
+}
+
+static AtlasStatus join_nccl(const PeerRoad *road, CudaPeers *p, AtlasError *error)
+{
+	NcclId id = {{0}};
+	if (p->rank == 0)
+		TRY(p->nccl->name(p->nccl, &id, error));
+	TRY(group_say(road->group, &id, sizeof id, error));
+	return p->nccl->join(p->nccl, &id, p->n, p->rank, error);
+}
+
+CuResult cuda_peers_sum(const PeerSum *how, const Phase *p, const Launch *l, const CuPtr *arena, const char **call,
+	const char **about)
+{
+	const Buf *part = NULL, *sum = NULL;
+	for (int i = 0; i < l->n_args; i++) {
+		part = l->args[i].operand == op_operand(l->op, "part") ? &p->bufs[l->args[i].buf] : part;
+		sum = l->args[i].operand == op_operand(l->op, "sum") ? &p->bufs[l->args[i].buf] : sum;
+	}
+	const NcclSum s = {arena[part->arena] + (CuPtr)part->offset, arena[sum->arena] + (CuPtr)sum->offset,
+		part->bytes / dtype_bytes(part->dtype), part->dtype, how->stream};
+	return how->graph ? how->nccl->capture(how->nccl, how->cu, how->graph, how->deps, how->n_deps, &s, how->nodes, call,
+		about) : how->nccl->sum(how->nccl, &s, call, about);
+}
+
 AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *error)
 {
 	int own = -1, fds[PLAN_MAX_RANKS];
@@ -111,7 +145,9 @@ AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *erro
 	p->rank = group_rank(road->group);
 	for (int r = 0; r < PLAN_MAX_RANKS; r++)
 		fds[r] = -1;
-	TRY(compare(road, error));
+	if (has_nccl(road->plan))
+		TRY(road->nccl->load(road->nccl->file, &p->nccl, error));
+	TRY(compare(road, p->nccl, error));
 	AtlasStatus s = make_own(road, p, &own, error);
 	s = s == ATLAS_OK ? group_swap_fds(road->group, own, fds, error) : s;
 	s = s == ATLAS_OK ? take_others(road, p, fds, error) : s;
@@ -121,6 +157,7 @@ AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *erro
 			close(fds[r]);
 	if (own >= 0)
 		close(own);
+	s = s == ATLAS_OK && p->nccl ? join_nccl(road, p, error) : s;
 	return s == ATLAS_OK ? group_barrier(road->group, error) : s;
 }
 
@@ -128,6 +165,8 @@ void cuda_peers_close(const Driver *cu, RankGroup *group, CudaPeers *p)
 {
 	if (!p->n)
 		return;
+	if (p->nccl)
+		p->nccl->close(p->nccl, group_check(group, NULL) != ATLAS_OK);
 	group_set_abort(group, NULL);
 	for (int r = 0; r < p->n; r++) {
 		if (p->is_mapped[r])

@@ -167,6 +167,7 @@ static void ranked_close(Device *d)
 	if (POST(r, CLOSE, NULL, 0, 0)) {
 		r->inner->ops->wait(r->inner);
 		group_barrier(r->group, NULL);
+		group_is_over(r->group); /* the others end; this process may go on */
 	}
 	r->inner->ops->close(r->inner);
 	free(r);
@@ -290,6 +291,8 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 			continue;
 		}
 		is_over = from->kind == CLOSE;
+		if (is_over)
+			group_is_over(group);
 		s = replay(d, from, g, &list);
 		group_done(group);
 	}
@@ -301,7 +304,10 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 	}
 	if (s != ATLAS_OK)
 		return error_set(error, s, "%s", d->error.text);
-	return is_over ? group_barrier(group, error) : group_check(group, error);
+	if (!is_over)
+		return group_check(group, error);
+	group_barrier(group, NULL); /* of arenas that others map; who ends meanwhile is not missed any more */
+	return ATLAS_OK;
 }
 
 AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error)

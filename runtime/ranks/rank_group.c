@@ -1,7 +1,7 @@
 /* rank_group.c - shared memory, sockets and a watching thread: see rank_group.h.
  *
- * What is shared is one mapping that fork hands on, with a mapping of a memory file for records, whose size is known
- * later. A waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
+ * What is shared is a memory file that fork hands on, or descriptors (rank_meet.c), with another one for records, whose
+ * size is known later. A waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
  */
 #include "runtime/ranks/rank_group.h"
 #include "artifacts/seconds.h"
@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -44,18 +45,20 @@ typedef struct Shared {
 	_Atomic uint32_t done[PLAN_MAX_RANKS]; /* of them, by each rank */
 	_Atomic int64_t beat[PLAN_MAX_RANKS]; /* ms; 0 = not yet */
 	RankFacts facts[PLAN_MAX_RANKS];
+	uint8_t said[128];          /* by rank 0 */
 } Shared;
 
 struct RankGroup {
 	Shared *s;
 	int n, rank;
-	int memory;                 /* file of the records */
+	int shared, memory;         /* files: of s, of the records */
 	uint8_t *records; int64_t record_bytes, mapped_bytes;
 	int sockets[PLAN_MAX_RANKS][PLAN_MAX_RANKS]; /* [i][j]: the end of i for j */
 	pid_t pids[PLAN_MAX_RANKS], parent; /* of rank 0: of the others; 0 = gone */
+	int links[PLAN_MAX_RANKS];  /* closed at the other end when that rank's process ends; 0 = none */
 	pthread_t thread;
 	bool is_watching;
-	atomic_bool stops;
+	atomic_bool stops, is_over; /* the thread; what rank 0 had to do */
 	_Atomic(volatile uint32_t *) abort;
 	GroupLastFn *last; void *last_ctx;
 };
@@ -64,12 +67,32 @@ static int64_t now_ms(void) { return (int64_t)(seconds_now() * 1e3); }
 
 static void sleep_ms(int ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL); }
 
-RankGroup *group_begin(int n, AtlasError *error)
+/* NULL: what is shared cannot be mapped. Takes the files. */
+static RankGroup *group_of(int n, int shared, int memory)
 {
 	RankGroup *g = calloc(1, sizeof *g);
-	void *shared = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	const int memory = memfd_create("atlas-ranks", MFD_CLOEXEC);
-	bool good = g && shared != MAP_FAILED && memory >= 0;
+	struct stat found;
+	if (!g || shared < 0 || memory < 0 || fstat(shared, &found) != 0 || found.st_size != (off_t)sizeof(Shared)) {
+		free(g);
+		return NULL;
+	}
+	g->s = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
+	if (g->s == MAP_FAILED) {
+		free(g);
+		return NULL;
+	}
+	g->n = n;
+	g->shared = shared;
+	g->memory = memory;
+	g->parent = getpid();
+	return g;
+}
+
+RankGroup *group_begin(int n, AtlasError *error)
+{
+	const int shared = memfd_create("atlas-group", MFD_CLOEXEC), memory = memfd_create("atlas-ranks", MFD_CLOEXEC);
+	RankGroup *g = shared < 0 || ftruncate(shared, sizeof(Shared)) != 0 ? NULL : group_of(n, shared, memory);
+	bool good = g;
 	for (int i = 0; good && i < n; i++)
 		for (int j = i + 1; good && j < n; j++) {
 			int ends[2];
@@ -82,12 +105,34 @@ RankGroup *group_begin(int n, AtlasError *error)
 		free(g); /* the command ends */
 		return NULL;
 	}
-	g->s = shared;
-	g->n = n;
-	g->memory = memory;
-	g->parent = getpid();
 	return g;
 }
+
+int group_share(const RankGroup *g, int rank, int fds[GROUP_FDS])
+{
+	int n = 0;
+	fds[n++] = g->shared;
+	fds[n++] = g->memory;
+	for (int r = 0; r < g->n; r++)
+		if (r != rank)
+			fds[n++] = g->sockets[rank][r];
+	return n;
+}
+
+RankGroup *group_from(int n, int rank, const int *fds, AtlasError *error)
+{
+	RankGroup *g = group_of(n, fds[0], fds[1]);
+	if (!g) {
+		error_set(error, ATLAS_IO, "what %d ranks share cannot be mapped: %s", n, strerror(errno));
+		return NULL;
+	}
+	for (int r = 0, k = 2; r < n; r++)
+		if (r != rank)
+			g->sockets[rank][r] = fds[k++];
+	return g;
+}
+
+void group_link(RankGroup *g, int rank, int socket) { g->links[rank] = socket; }
 
 int group_ranks(const RankGroup *g) { return g->n; }
 int group_rank(const RankGroup *g) { return g->rank; }
@@ -123,6 +168,7 @@ AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 }
 
 void group_opened(RankGroup *g) { atomic_store(&g->s->is_open, 1); }
+void group_is_over(RankGroup *g) { atomic_store(&g->is_over, true); }
 void group_set_abort(RankGroup *g, volatile uint32_t *word) { atomic_store(&g->abort, word); }
 
 /* The watch ------------------------------------------------------------------------------------------------ */
@@ -140,6 +186,21 @@ static void look_at_children(RankGroup *g)
 		else
 			snprintf(text, sizeof text, "its process ended with exit code %d", WEXITSTATUS(how));
 		lose(g, r, ATLAS_RANK_LOST, text);
+	}
+}
+
+/* Whose processes were not started by this one. */
+static void look_at_links(RankGroup *g)
+{
+	for (int r = 0; r < g->n; r++) {
+		char byte;
+		if (!g->links[r] || recv(g->links[r], &byte, 1, MSG_DONTWAIT) != 0)
+			continue;
+		close(g->links[r]);
+		g->links[r] = 0;
+		lose(g, r, ATLAS_RANK_LOST, "its process ended");
+		if (r == 0)
+			_exit(10);
 	}
 }
 
@@ -166,12 +227,12 @@ static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64
 static void end_the_rest(RankGroup *g)
 {
 	AtlasError error = {0};
-	if (g->last && group_check(g, &error) != ATLAS_OK)
+	if (group_check(g, &error) != ATLAS_OK && g->last)
 		g->last(g->last_ctx, &error);
 	for (int r = 1; r < g->n && g->rank == 0; r++)
 		if (g->pids[r])
 			kill(g->pids[r], SIGKILL);
-	_exit(10);
+	_exit(error.status ? atlas_status_exit_code(error.status) : 10);
 }
 
 static void *watch(void *at)
@@ -182,13 +243,17 @@ static void *watch(void *at)
 	while (!atomic_load(&g->stops)) {
 		const int64_t now = now_ms();
 		atomic_store(&g->s->beat[g->rank], now);
-		if (g->rank == 0)
+		const bool is_over = atomic_load(&g->is_over);
+		if (!is_over)
+			look_at_links(g);
+		if (g->rank == 0 && !is_over)
 			look_at_children(g);
-		else if (getppid() != g->parent)
+		else if (g->rank && !g->links[0] && getppid() != g->parent)
 			_exit(10);
 		awake = now - last > 10 * BEAT_MS ? now : awake;
 		last = now;
-		look_at_beats(g, progress, awake, now);
+		if (g->rank || !is_over)
+			look_at_beats(g, progress, awake, now);
 		if (atomic_load(&g->s->lost)) {
 			volatile uint32_t *word = atomic_load(&g->abort);
 			if (word)
@@ -255,7 +320,11 @@ void group_leave(RankGroup *g)
 			close(g->sockets[g->rank][j]);
 	if (g->records)
 		munmap(g->records, (size_t)g->mapped_bytes);
+	for (int r = 0; r < g->n; r++)
+		if (g->links[r])
+			close(g->links[r]);
 	close(g->memory);
+	close(g->shared);
 	munmap(g->s, sizeof *g->s);
 	free(g);
 }
@@ -283,7 +352,8 @@ static const char *difference(const RankFacts *a, const RankFacts *b)
 	return strcmp(a->version, b->version) != 0 ? "another build of atlas"
 		: memcmp(a->plan, b->plan, sizeof a->plan) != 0 ? "another plan"
 		: memcmp(a->schedule, b->schedule, sizeof a->schedule) != 0 ? "another schedule of collectives"
-		: a->driver != b->driver ? "another CUDA driver" : strcmp(a->card, b->card) != 0 ? "another kind of GPU" : NULL;
+		: a->driver != b->driver ? "another CUDA driver" : a->nccl != b->nccl ? "another NCCL"
+		: strcmp(a->card, b->card) != 0 ? "another kind of GPU" : NULL;
 }
 
 AtlasStatus group_compare(RankGroup *g, const RankFacts *facts, bool shares_card, AtlasError *error)
@@ -301,6 +371,15 @@ AtlasStatus group_compare(RankGroup *g, const RankFacts *facts, bool shares_card
 				return error_set(error, ATLAS_RANK_MISMATCH, "ranks %d and %d have the same GPU", k, r);
 	}
 	return group_barrier(g, error);
+}
+
+AtlasStatus group_say(RankGroup *g, void *bytes, size_t n, AtlasError *error)
+{
+	if (g->rank == 0)
+		memcpy(g->s->said, bytes, n);
+	const AtlasStatus s = group_barrier(g, error);
+	memcpy(bytes, g->s->said, n);
+	return s == ATLAS_OK ? group_barrier(g, error) : s;
 }
 
 static bool send_fd(int socket, int fd)

@@ -152,6 +152,7 @@ static void give_state(Server *s, Conn *conn, HttpReader *r, int status, const c
 
 void about_health(Server *s, Conn *conn, HttpReader *r)
 {
+	server_look(s);
 	give_state(s, conn, r, s->exit_code ? 503 : 200, s->exit_code ? "failed" : "ok");
 }
 

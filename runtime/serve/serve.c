@@ -114,16 +114,29 @@ static void on_before_ended(evutil_socket_t fd, short what, void *arg)
 	accept_clients(s);
 }
 
+static void fail(Server *s, int exit_code, const char *text)
+{
+	s->exit_code = exit_code;
+	snprintf(s->failure, sizeof s->failure, "%s", text);
+	log_event(s, "failed", s->failure);
+	drain(s, failed_s);
+}
+
+void server_look(Server *s)
+{
+	char why[512];
+	const int code = s->exit_code || !s->options->look ? 0 : s->options->look(s->options->open_ctx, why, sizeof why);
+	if (code)
+		fail(s, code, why);
+}
+
 static void on_batch(Job *job)
 {
 	EngineBatch *b = (EngineBatch *)job;
 	Server *s = b->ctx;
 	generation_batch(job);
 	if (b->exit_code && !s->exit_code) {
-		s->exit_code = b->exit_code;
-		snprintf(s->failure, sizeof s->failure, "%s", b->failure);
-		log_event(s, "failed", s->failure);
-		drain(s, failed_s);
+		fail(s, b->exit_code, b->failure);
 	} else if (b->is_open && s->state == LOADING) {
 		s->state = READY;
 		if (s->before)
@@ -159,6 +172,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	const double now = seconds_now();
 	const bool is_late = s->state == DRAINING && now >= s->drain_until;
 	(void)fd, (void)what;
+	server_look(s);
 	for (Call *c = s->calls, *next; c; c = next) {
 		next = c->next;
 		if (!call_is_generation(c))

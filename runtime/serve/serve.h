@@ -32,7 +32,9 @@ typedef struct ServeOptions { /* all texts live until serve_run returns */
 	double max_wait_s, drain_s, head_s, body_s, idle_s, stall_s, ping_s;
 	ServeLog log;
 	int (*open_session)(void *ctx, AtlasSession **session); /* in the engine's thread; 0 or an exit code, printed */
-	void *open_ctx;
+	/* 0, or an exit code and why the session cannot go on, as is known without asking it; NULL = always 0 */
+	int (*look)(void *ctx, char *why, size_t n);
+	void *open_ctx; /* of both */
 } ServeOptions;
 
 /* Serves until SIGTERM or SIGINT, which must be blocked in the caller's thread; the second of them ends the process at

@@ -92,6 +92,7 @@ void answer_error_now(Server *s, Conn *conn, const HttpReader *r, const ApiError
 /* A line about a request that ended. `more`: further members of the JSON object, each begun by a comma. */
 void log_request(Server *s, const char *id, const char *route, int status, double began, const char *more);
 void log_event(Server *s, const char *event, const char *text);
+void server_look(Server *s); /* has the session failed while nothing was asked of it? */
 
 /* routes.c ------------------------------------------------------------ */
 

@@ -482,6 +482,8 @@ def test_memory_of_each_rank(atlasc, atlas, compiled, tmp_path):
     done = atlasc(TESTS / "fixtures" / "qwen3_moe", "--model", tmp_path / "m.toml", "--estimate", "--json", "-q")
     rank = json.loads(done.stdout)
     assert rank["ranks"] == 4 and rank["each_rank"]["device_bytes"] == want
+    one, _, prompt = rank["steps"]  # two sums a layer and the logits: 5.4 us of 4 ranks, and what they move
+    assert one["collectives"] == 5 and 27 < one["us"] < 28 and prompt["us"] > one["us"]
     words = ["--target", "none", "--model", tmp_path / "m.toml", "--dry-run", "--memory-budget", want - 1]
     done = atlasc(TESTS / "fixtures" / "qwen3_moe", *words)
     assert done.returncode == 7 and "error[A0804]: each of 4 ranks: " in done.stderr

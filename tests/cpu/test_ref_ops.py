@@ -372,6 +372,19 @@ def test_own_experts(ref):
     assert np.array_equal(sum(np.where(o < 0, 0, o + 2 * r) for r, o in enumerate(owned)), expert)
 
 
+def test_whole_experts_of_a_rank(ref):
+    """Pairs of other ranks are in no order, and what lies at their terms is not read."""
+    expert = np.array([[1, -1], [-1, 0], [-1, -1], [0, 1]], np.int32)
+    step = np.array([3, 3, 0, 0], np.int32)
+    got = ref("group_own", {"TOPK": 2}, step=step, expert=expert, pair=blank(8, kind=np.int32),
+              first=blank(3, kind=np.int32))  # fmt: skip
+    assert got["pair"].tolist() == [3, 0, -1, -1, -1, -1, -1, -1] and got["first"].tolist() == [0, 1, 2]
+    y = normal(rng(), 4, 2, 8)
+    y[expert < 0] = np.nan
+    z = ref("sum_own", {"TOPK": 2}, step=np.array([4, 4, 0, 0], np.int32), expert=expert, y=y, z=blank(4, 8))["z"]
+    close(z, np.nansum(y.astype(np.float64), 1))
+
+
 @pytest.mark.parametrize("one", [0, 1])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_norm_of_cut_rows(ref, one, copies):
@@ -1630,3 +1643,13 @@ def test_read_probe(ref):
     x = rng().integers(-(2**31), 2**31, 3 * 8192, np.int64).astype(np.int32)
     got = ref("read_probe", {}, x=x, part=np.zeros(3, np.int32))
     assert np.array_equal(got["part"], np.bitwise_xor.reduce(x.reshape(3, 8192), 1))
+
+
+def test_sum_by_nccl(ref):
+    """Alone the part is the sum; of several ranks the library has made it."""
+    g = rng()
+    part, residual, made = normal(g, 3, 8), normal(g, 3, 8), normal(g, 3, 8)
+    step, several = np.array([3, 3, 0, 0], np.int32), np.array([2] + [0] * 63, np.int32)
+    for peers, want in ((np.zeros(64, np.int32), part), (several, made)):
+        got = ref("sum_nccl", step=step, part=part, residual=residual, peers=peers, sum=made.copy(), z=blank(3, 8))
+        assert np.array_equal(got["z"], want + residual) and np.array_equal(got["sum"], want)

@@ -425,6 +425,16 @@ static void fill_experts(Case *c, int32_t *a, int64_t rows)
 		}
 }
 
+/* Of ranks: which one it is, experts of all of them, or what a rank has of these, -1 for the others. */
+static void fill_own(Case *c, const char *name, int32_t *a, int64_t n)
+{
+	const OpKind op = c->tmpl->op;
+	for (int64_t i = 0; i < n && op == OP_own_experts; i++)
+		a[i] = (int32_t)random_below(&c->random, strcmp(name, "rank") == 0 ? 8 : 8 * (int64_t)c->attrs.n_own);
+	for (int64_t i = 0; i < n && (op == OP_group_own || op == OP_sum_own); i++)
+		a[i] = one_in(&c->random, 2) ? -1 : a[i];
+}
+
 /* As group_rows makes them of such experts. */
 static void fill_groups(Case *c, bool is_first)
 {
@@ -489,8 +499,12 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 		fill_best(c, a, true);
 	else if (strcmp(name, "ids") == 0)
 		fill_ids(c, a, b->n);
-	else if (strcmp(name, "expert") == 0)
+	else if (strcmp(name, "rank") == 0 || (strcmp(name, "expert") == 0 && c->tmpl->op == OP_own_experts))
+		fill_own(c, name, a, b->n);
+	else if (strcmp(name, "expert") == 0) {
 		fill_experts(c, a, b->shape[0]);
+		fill_own(c, name, a, b->n);
+	}
 	else if (strcmp(name, "pair") == 0 || strcmp(name, "first") == 0)
 		fill_groups(c, strcmp(name, "first") == 0);
 	else if (op_table[c->tmpl->op].operands[op_operand(c->tmpl->op, name)].of < OF_own) /* 0 between launches */

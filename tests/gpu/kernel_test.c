@@ -365,6 +365,8 @@ static bool parse(int argc, char **argv, Settings *s)
 			s->orders = true;
 		else if (strcmp(argv[i], "--self-check") == 0)
 			s->self_check = true;
+		else if (strcmp(argv[i], "--nccl") == 0 && ++i)
+			s->nccl = value;
 		else if (strcmp(argv[i], "--cases") == 0 && ++i)
 			s->cases = atoi(value);
 		else if (strcmp(argv[i], "--seed") == 0 && ++i)
@@ -394,7 +396,7 @@ int main(int argc, char **argv)
 	if (!parse(argc, argv, &s)) {
 		fprintf(stderr, "usage: kernel_test [--cases N] [--seed S] [--only TEMPLATE] [--fix \"NAME=VALUE ...\"] "
 			"[--small] [--jobs N] [--no-gpu TARGET] [--cache-dir DIR] [--bench]\n"
-			"\t[--orders [--without NAME]] [--self-check]\n");
+			"\t[--orders [--without NAME]] [--self-check] [--nccl FILE]\n");
 		return 2;
 	}
 	char why[256];
@@ -414,7 +416,7 @@ int main(int argc, char **argv)
 	}
 	s.target = gpu.target;
 	printf("%s, %s\n", gpu.name, gpu.target->name);
-	int rc = s.bench ? bench_all(&s, &gpu) : run_all(&s, &gpu);
+	int rc = s.nccl ? nccl_run(&gpu, s.nccl) : s.bench ? bench_all(&s, &gpu) : run_all(&s, &gpu);
 	if (gpu.dead)
 		return rc; /* the context is lost: nothing can be given back */
 	gpu_close(&gpu);

@@ -14,6 +14,7 @@ typedef struct Settings {
 	const char *only;  /* part of a template's name, or NULL */
 	const char *fixed; /* "HDIM=128 PAGE=64": constants that are not drawn, or NULL */
 	const char *without; /* a constant that orders leave out, or NULL */
+	const char *nccl; /* only that: a library, on one rank */
 	bool small, no_gpu, bench, self_check, orders;
 	const Target *target;
 	const char *cache_dir; /* of compiled kernels, or NULL */
@@ -44,6 +45,7 @@ bool orders_hold(const Case *c, const Settings *s, uint64_t seed, const uint8_t 
 
 /* kernel_self.c: does the comparison notice? Needs no GPU. 0, or 1 when something went unnoticed. */
 int self_check(const Settings *s);
+int nccl_run(Gpu *g, const char *file);
 
 /* kernel_bench.c: without a GPU it compiles and no more. Else times kernels at shapes of real models with cold caches,
  * against the read rate and the tensor rate measured in the same run. Prints a table; 0, or 1 when something failed. */

@@ -1,14 +1,16 @@
-"""Plans of two ranks on GPUs.
+"""Plans of several ranks on GPUs, as many as devices are named.
 
-    python tests/gpu/ranks.py compare BUILD DEVICES [NAME...]
-    python tests/gpu/ranks.py kill BUILD DEVICES PLAN POINTS
+    python tests/gpu/ranks.py compare BUILD DEVICES [cut|whole] [NAME...]
+    python tests/gpu/ranks.py kill BUILD DEVICES PLAN POINTS [SECONDS [AT_ONCE]]
 
-DEVICES: 0,1; or 0,0 where both share a GPU. Names are of tests/fixtures and tests/families, all by default.
+DEVICES: 0,1; or 0,0,0,0 where four share a GPU. Names are of tests/fixtures and tests/families, all by default. Experts
+are whole on each rank, unless they are to be cut.
 
 compare: each checkpoint that can be cut (the others with the code that refuses them) against the reference device, which
 runs all ranks in one process: two runs have equal bits; logits differ by the largest of a row's errors over the largest
-logit; of 12 greedy tokens, how far below the reference's best each lies after the same tokens. kill: rank 1 is killed,
-or stopped, at so many points of a run of PLAN of 2,000 tokens: exit 10 with its number and nothing left within 5 s.
+logit; of 12 greedy tokens, how far below the reference's best each lies after the same tokens. kill: a rank is
+killed, or stopped, at so many points of a run of PLAN of 2,000 tokens, rank 1 first, then 2 and so on: exit 10 with its
+number and nothing left within 5 s. The last point is SECONDS (4) after the start; AT_ONCE (1) runs go on together.
 Exit 1: something is not so.
 """
 
@@ -30,7 +32,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 TOKENS = [1, 5, 9, 13, 20, 7, 8, 44, 3, 2]
 MEDIAN, WORST = 0.025, 0.15  # of a row's error: bf16 rows; noise may send one to another expert
 SMALL = "[runtime]\nslots = 2\nmax_context = {}\n[phases]\nprefill = [64]\ndecode = [2]\n[kv]\npage = 16\n"
-CUT = '[parallel]\nranks = 2\nexperts = "cut"\n'
+CUT = '[parallel]\nranks = {}\nexperts = "{}"\n'
 
 
 def words_of(devices):
@@ -53,13 +55,12 @@ def folders(names):
     return [of_names[name] for name in names or sorted(of_names)]
 
 
-def compiled(build, folder, work):
+def compiled(build, folder, work, ranks, experts):
     """The plan, or the code that refuses it."""
     own = folder / "MODEL.toml"
     context = re.search(r"(?m)^max_context = (\d+)", own.read_text() if own.exists() else "")
     toml, plan = work / f"{folder.name}.toml", work / f"{folder.name}.bin"
-    experts = "" if not re.search(r'"\w*num\w*_experts"|n_routed', (folder / "config.json").read_text()) else CUT
-    options = SMALL.format(context[1] if context else 256) + (experts or CUT.replace('experts = "cut"\n', ""))
+    options = SMALL.format(context[1] if context else 256) + CUT.format(ranks, experts)
     toml.write_text(options)
     done = run(build / "atlasc", folder, "--model", toml, "-o", plan, "-q", "--cache-dir", build / "kernel-cache")
     code = re.search(r"error\[(\w+)\]: (.*)", done.stderr)
@@ -95,10 +96,11 @@ def compare(build, plan, devices):
 
 
 def compare_all(build, devices, names):
-    bad = 0
+    bad, ranks = 0, devices.count(",") + 1
+    experts, names = (names[0], names[1:]) if names and names[0] in ("cut", "whole") else ("whole", names)
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(8) as pool:
         all_folders = folders(names)
-        plans = list(pool.map(lambda folder: compiled(build, folder, pathlib.Path(work)), all_folders))
+        plans = list(pool.map(lambda folder: compiled(build, folder, pathlib.Path(work), ranks, experts), all_folders))
         for folder, plan in zip(all_folders, plans):
             try:
                 good, told = (True, f"refused, {plan}") if isinstance(plan, str) else compare(build, plan, devices)
@@ -121,33 +123,39 @@ def processes():
     return found
 
 
-def kill_all(build, devices, plan, points):
-    bad = ended = 0
-    for i in range(points):
-        delay, sig = 0.02 + 4.0 * i / max(1, points - 1), signal.SIGSTOP if i % 4 == 3 else signal.SIGKILL
-        words = ["--tokens", "1,5,9,13,20", "-n", "2000", "--temperature", "0", "--json", "-q", *words_of(devices)]
-        child = subprocess.Popen(
-            [build / "atlas", "run", plan, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        time.sleep(delay)
-        ranks, began = [p for p, (parent, _) in processes().items() if parent == child.pid], time.time()
-        for pid in ranks:
-            os.kill(pid, sig)
-        try:
-            error = child.communicate(timeout=12)[1]
-        except subprocess.TimeoutExpired:
-            child.kill()
-            error = "HANGS"
-        took = time.time() - began
-        left = [p for p, (_, state) in processes().items() if p in ranks and state != "Z"]
-        over = child.returncode == 0 and not error  # it had ended before
-        good = over or (child.returncode == 10 and "rank 1" in error and took < 5 and not left)
-        bad, ended = bad + (not good), ended + over
-        print(
-            f"{sig.name} after {delay:.2f} s: exit {child.returncode} in {took:.2f} s, {len(left)} left; {error.strip()[:120]}"
-        )
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+def kill_one(build, devices, plan, i, delay):
+    """What happened, and whether that is right; None: the run had ended before."""
+    sig = signal.SIGSTOP if i % 7 == 6 else signal.SIGKILL
+    words = ["--tokens", "1,5,9,13,20", "-n", "2000", "--temperature", "0", "--json", "-q", *words_of(devices)]
+    child = subprocess.Popen(
+        [build / "atlas", "run", plan, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(delay)
+    ranks, began = sorted(p for p, (parent, _) in processes().items() if parent == child.pid), time.time()
+    rank = 1 + i % max(1, len(ranks))
+    for pid in ranks[rank - 1 : rank]:
+        os.kill(pid, sig)
+    try:
+        error = child.communicate(timeout=12)[1]
+    except subprocess.TimeoutExpired:
+        child.kill()
+        error = "HANGS"
+    took = time.time() - began
+    left = [p for p, (_, state) in processes().items() if p in ranks and state != "Z"]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    good = child.returncode == 10 and f"rank {rank}" in error and took < 5 and not left
+    what = f"rank {rank}, {sig.name} after {delay:.2f} s: exit {child.returncode} in {took:.2f} s, {len(left)} left"
+    return f"{what}; {error.strip()[:120]}", None if child.returncode == 0 and not error else good
+
+
+def kill_all(build, devices, plan, points, most=4.0, at_once=1):
+    with ThreadPoolExecutor(at_once) as pool:
+        delays = [0.02 + most * i / max(1, points - 1) for i in range(points)]
+        found = list(pool.map(lambda i: kill_one(build, devices, plan, i, delays[i]), range(points)))
+    for text, _ in found:
+        print(text)
+    bad, ended = [good for _, good in found].count(False), [good for _, good in found].count(None)
     print(f"{points} points, {ended} after its end: {bad} bad")
     return bad + (ended == points)
 
@@ -156,7 +164,7 @@ def main():
     what, build, devices, *rest = sys.argv[1:]
     build = pathlib.Path(build).resolve()
     if what == "kill":
-        return 1 if kill_all(build, devices, rest[0], int(rest[1])) else 0
+        return 1 if kill_all(build, devices, rest[0], int(rest[1]), *map(float, rest[2:3]), *map(int, rest[3:])) else 0
     return 1 if compare_all(build, devices, rest) else 0
 
 

@@ -218,6 +218,9 @@ def test_a_rank_that_is_lost(two_ranks, gpu, monkeypatch, is_idle):
     [rank] = ranks_of(server)
     began = time.monotonic()
     os.kill(rank, signal.SIGKILL)
+    time.sleep(0.3)  # its end is seen within a tenth of a second; the server still answers why
+    status, health = server.get("/health")
+    assert status == 503 and health["status"] == "failed" and "rank 1 was lost" in health["reason"], health
     assert server.process.wait(10) == 10 and time.monotonic() - began < 5
     assert "rank 1" in "".join(server.lines) and not os.path.exists(f"/proc/{rank}")
 

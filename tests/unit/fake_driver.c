@@ -44,11 +44,14 @@ struct CuKernel_ { int number; char name[64]; };
 struct CuLibrary_ { struct CuKernel_ *kernels[64]; int n; };
 struct CuStream_ { int unused; };
 struct CuContext_ { int unused; };
-struct CuGraphNode_ { int index; int kernel; CuKernelNode asked; uint8_t params[PARAM_BYTES]; int n_deps; int *deps; };
+/* fn: what a library captured, of what is in params; NULL = a kernel */
+struct CuGraphNode_ { int index; int kernel; CuKernelNode asked; uint8_t params[PARAM_BYTES]; int n_deps; int *deps;
+	void (*fn)(void *params); };
 struct CuGraph_ { int n; struct CuGraphNode_ *nodes[MAX_NODES]; };
 struct CuGraphExec_ { struct CuGraph_ *graph; };
 
 static FakeDriver *fake;
+static struct { CuGraph graph; CuGraphNode last[64]; int n; } capture; /* graph NULL: none is under way */
 static struct CuContext_ the_context;
 
 static void pass_time(void);
@@ -266,11 +269,20 @@ static int pick_node(const struct CuGraph_ *g, const bool *done)
 static bool run_node(Work *w)
 {
 	const struct CuGraph_ *g = w->graph;
+	for (int i = 0; !fake->execute && i < g->n; i++)
+		if (g->nodes[i]->fn)
+			g->nodes[i]->fn(g->nodes[i]->params);
 	if (fake->execute && w->n_done < g->n) {
 		if (!w->done)
 			w->done = fake->take((size_t)g->n, 1);
 		const struct CuGraphNode_ *node = g->nodes[pick_node(g, w->done)];
 		w->done[node->index] = true;
+		if (node->fn) {
+			uint8_t params[PARAM_BYTES];
+			memcpy(params, node->params, sizeof params);
+			node->fn(params);
+			return fake->execute && ++w->n_done < g->n ? false : (fake->give(w->done), w->done = NULL, true);
+		}
 		fake->n_launches++;
 		if (fake->ran)
 			fake->ran(fake->ran_ctx, node->asked.kern->name, &node->asked);
@@ -696,6 +708,62 @@ static CuResult fake_StreamSynchronize(CuStream stream)
 	BEGIN("StreamSynchronize");
 	drain(fake->queue->next);
 	return stream ? CU_SUCCESS : broken("the default stream");
+}
+
+static CuResult fake_StreamBeginCaptureToGraph(CuStream stream, CuGraph graph, const CuGraphNode *deps,
+	const CuGraphEdge *edges, size_t n, int mode)
+{
+	BEGIN("StreamBeginCaptureToGraph after %zu, mode %d", n, mode);
+	if (!stream || capture.graph || edges || n > sizeof capture.last / sizeof *capture.last)
+		return broken("a capture");
+	capture.graph = graph;
+	capture.n = (int)n;
+	for (size_t i = 0; i < n; i++)
+		capture.last[i] = deps[i];
+	return CU_SUCCESS;
+}
+
+static CuResult fake_StreamGetCaptureInfo(CuStream stream, int *state, unsigned long long *id, CuGraph *graph,
+	const CuGraphNode **deps, const CuGraphEdge **edges, size_t *n)
+{
+	BEGIN("StreamGetCaptureInfo");
+	*state = stream && capture.graph;
+	*id = 1;
+	*graph = capture.graph;
+	*deps = capture.last;
+	*edges = NULL;
+	*n = (size_t)capture.n;
+	return CU_SUCCESS;
+}
+
+static CuResult fake_StreamEndCapture(CuStream stream, CuGraph *graph)
+{
+	CuResult r = call("StreamEndCapture");
+	*graph = capture.graph;
+	if (!stream || !capture.graph)
+		return broken("the end of a capture");
+	capture.graph = NULL;
+	return r;
+}
+
+bool fake_call_on_stream(void (*fn)(void *), const void *params, size_t n)
+{
+	uint8_t copy[PARAM_BYTES] = {0};
+	memcpy(copy, params, n);
+	if (!capture.graph) {
+		drain(fake->queue->next);
+		fn(copy);
+		return false;
+	}
+	struct CuGraphNode_ *made = fake->take(1, sizeof *made);
+	*made = (struct CuGraphNode_){.index = capture.graph->n, .kernel = -1, .n_deps = capture.n, .fn = fn,
+		.deps = fake->take((size_t)capture.n + 1, sizeof(int))};
+	for (int i = 0; i < capture.n; i++)
+		made->deps[i] = capture.last[i]->index;
+	memcpy(made->params, copy, sizeof copy);
+	capture.graph->nodes[capture.graph->n++] = capture.last[0] = made;
+	capture.n = 1;
+	return true;
 }
 
 /* Somebody who asks is somebody who lets time pass. */

@@ -55,6 +55,8 @@ typedef struct FakeDriver {
  * FAKE_CUDA_DELAYS, so that any test can be run with them. */
 void fake_driver_start(FakeDriver *f, Driver *table);
 void fake_driver_stop(FakeDriver *f); /* frees what the driver itself holds */
+/* What a library does on the stream, of n bytes of params: a node where a capture is under way (true), else at once. */
+bool fake_call_on_stream(void (*fn)(void *params), const void *params, size_t n);
 uint64_t fake_delays(uint64_t seed); /* 0 = none */
 bool fake_is_allocated(const void *at, size_t bytes); /* inside one device allocation */
 

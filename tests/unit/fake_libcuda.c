@@ -125,3 +125,9 @@ EXPORT CuResult cuGetProcAddress_v2(const char *symbol, void **fn, int version, 
 }
 
 EXPORT int cuAtlasFakeDriver(void) { return 1; }
+
+/* For the fake NCCL, which has no other way to the driver's graphs. */
+EXPORT bool cuAtlasFakeCall(void (*fn)(void *), const void *params, size_t n)
+{
+	return fake_call_on_stream(fn, params, n);
+}

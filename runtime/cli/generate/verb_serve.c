@@ -51,6 +51,8 @@ static int open_session(void *ctx, AtlasSession **session)
 	return 0;
 }
 
+static int look(void *ctx, char *why, size_t n) { return cli_look_at_ranks(((Opening *)ctx)->args, why, n); }
+
 /* The last member of a receipt is the SHA-256 of all before its comma. */
 static int read_receipt(const Args *args, char digits[65])
 {
@@ -106,7 +108,7 @@ static int serve(const Args *args, Opening *opening)
 		.idle_s = seconds(args->keep_alive, 75), .stall_s = seconds(args->write_timeout, 30),
 		.ping_s = seconds(args->ping, 10),
 		.log = !args->log || *args->log == 'j' ? SERVE_LOG_JSON : *args->log == 't' ? SERVE_LOG_TEXT : SERVE_LOG_OFF,
-		.open_session = open_session, .open_ctx = opening};
+		.open_session = open_session, .look = look, .open_ctx = opening};
 	memcpy(o.hosts, args->allowed_hosts.at, sizeof o.hosts);
 	if (args->names.n) {
 		memcpy(o.names, args->names.at, sizeof o.names);
