@@ -225,7 +225,7 @@ def test_a_damaged_plan(atlas, trained, tmp_path):
         8,
         "",
         (
-            f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 17; "
+            f"atlas run: error[PLAN_VERSION]: {tmp_path}/plan.bin: plan format version 1: this program reads version 18; "
             "`atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
             "  help: Compile the model again with this atlasc.\n"
         ),
