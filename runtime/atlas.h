@@ -344,6 +344,9 @@ typedef struct AtlasBias {
 					  -INFINITY: it is never drawn */
 } AtlasBias;
 
+/* See atlas_mask. */
+typedef int AtlasMasksFn(void *ctx, int slot, const int32_t *drafts, int n, uint32_t *words);
+
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
  * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as well. */
 typedef struct AtlasRequest {
@@ -373,6 +376,7 @@ typedef struct AtlasRequest {
 								   that times show no user what others asked. NULL = "" */
 	int prefix_use;             /* AtlasPrefixUse */
 	int n_tail;                 /* last tokens that no later prompt has there: states are kept before them. 0 = none */
+	AtlasMasksFn *masks_after; void *masks_ctx; /* with masked: NULL = drafts are not taken */
 } AtlasRequest;
 
 typedef enum AtlasPrefixUse { /* of the session's prefix cache */
@@ -450,9 +454,12 @@ AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *
  * [n_words], copied, has a bit for each of the plan's vocab, (vocab + 31) / 32 words. The sequence waits, its prompt
  * before it is read and then before each token, until its next token has a mask; others go on. So a mask is given after
  * the start and after each of its events that is ATLAS_RUNNING. An atlas_step returns at once, with no event, when all
- * sequences wait. It takes one token a step and no drafts, however many others take. bias, min_new and penalties hold
- * as well; log probabilities are those without masks. While such a sequence takes part there is one step at a time (as
- * with steps_ahead 1). Blocks where the slot's last sequence was cancelled with a mask.
+ * sequences wait. bias, min_new and penalties hold as well; log probabilities are those without masks. While such a
+ * sequence takes part there is one step at a time (as with steps_ahead 1). Blocks where the slot's last sequence was
+ * cancelled with a mask.
+ * It takes drafts where the request has masks_after, which atlas_step calls, and which asks nothing of the session:
+ * words [n, n_words], zeroed, are to become the masks after the first, second, ... of drafts [n]. It returns after how
+ * many of them: those that the text takes, or fewer. Later drafts are passed over. The text is the one without drafts.
  *   ATLAS_ARGUMENT  the slot holds no sequence with masks, its next token has one, n_words is another number, or no
  *                   token that can be drawn is allowed */
 AtlasStatus atlas_mask(AtlasSession *session, int slot, const uint32_t *words, int n_words);
