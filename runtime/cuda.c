@@ -967,9 +967,9 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
 	const Graph *g = &c->artifact->graph;
-	const CudaPages *found = &c->pages;
-	const char *missing = found->table < 0 ? "page_table" : found->counts < 0 ? "counts" : found->masks < 0 ? "masks"
-		: g->verify_rows && found->later < 0 ? "masks_later" : head_drafts(g) && found->drafts < 0 ? "slot_draft" : NULL;
+	const CudaPages *x = &c->pages;
+	const char *missing = x->table < 0 ? "page_table" : x->counts < 0 ? "counts" : x->masks < 0 ? "masks"
+		: g->verify_rows && x->later < 0 ? "masks_later" : head_drafts(g) && x->drafts < 0 ? "slot_draft" : NULL;
 	if (missing)
 		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s", missing);
 	c->base.page_bytes = c->pages.bytes;

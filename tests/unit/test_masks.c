@@ -198,7 +198,8 @@ static void by_ngrams(Options *o)
 }
 
 /* Each row of a verify step draws by the mask after its drafts, also where fewer have one than the step has rows: an
- * answer with drafts is the one without, on the reference device to the bit. A head's are hardly ever right here: its weights are random. */
+ * answer with drafts is the one without, on the reference device to the bit. A head's are hardly ever right here: its
+ * weights are random. */
 static void drafts_of_masked_sequences_have_masks_of_their_own(void **state)
 {
 	(void)state;
