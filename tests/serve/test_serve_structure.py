@@ -293,12 +293,14 @@ DRAFTED = {
     "free regex": {"guided_regex": "[a-z ,.]{20,200}", "temperature": 1, "top_p": 0.9},
     "choice": {"guided_choice": ["and the LORD said unto him", "and the LORD said unto Moses", "and it came to pass"]},
     "several": {"guided_json": REPEATS, "temperature": 1, "n": 3},
-    "stop": {"guided_json": REPEATS, "stop": ["on\", \"years"]},
+    "stop": {"guided_json": REPEATS, "stop": ['on", "years']},
     "min_tokens": {"guided_regex": "[a-z ]+", "min_tokens": 30, "temperature": 1},
     "bias": {"guided_json": REPEATS, "logit_bias": {"4": -2, "15": 1}, "temperature": 1},
     "penalties": {"guided_json": REPEATS, "repetition_penalty": 1.3, "presence_penalty": 0.5},
     "scores": {"guided_json": REPEATS, "logprobs": 3},
-    "several choices": {"guided_json": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 2}},
+    "several choices": {
+        "guided_json": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 2}
+    },
     "cut": {"guided_json": REPEATS, "max_tokens": 9},
 }
 
@@ -311,10 +313,17 @@ def test_drafts_of_structures(start, drafting, kind):
         server = start(drafting[kind], "--name", "tiny", "--prefix-cache", "off", *options)
         mine = {}
         for name, fields in DRAFTED.items():
-            status, got = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 160, "temperature": 0} | fields)
+            status, got = server.post(
+                "/v1/completions", {"prompt": PROMPT, "max_tokens": 160, "temperature": 0} | fields
+            )
             assert status == 200, (name, got)
             mine[name] = [(c["text"], c["finish_reason"], c["logprobs"]) for c in got["choices"]], got["usage"]
-        talk = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 200, "tools": [TOOL], "tool_choice": "required"}
+        talk = {
+            "messages": [{"role": "user", "content": PROMPT}],
+            "max_tokens": 200,
+            "tools": [TOOL],
+            "tool_choice": "required",
+        }
         for temperature in (0, 1):
             status, got = server.post("/v1/chat/completions", talk | {"temperature": temperature})
             [call] = got["choices"][0]["message"]["tool_calls"]
@@ -324,7 +333,9 @@ def test_drafts_of_structures(start, drafting, kind):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             body = {"prompt": PROMPT, "max_tokens": 100, "temperature": 0}
             free = pool.submit(server.post, "/v1/completions", body)
-            held = pool.map(lambda f: server.post("/v1/completions", body | {"max_tokens": 160} | f)[1], DRAFTED.values())
+            held = pool.map(
+                lambda f: server.post("/v1/completions", body | {"max_tokens": 160} | f)[1], DRAFTED.values()
+            )
             mine["beside"] = [[c["text"] for c in got["choices"]] for got in held]
             mine["free"] = [c["text"] for c in free.result()[1]["choices"]]
         assert mine["beside"] == [[c[0] for c in mine[name][0]] for name in DRAFTED]
@@ -349,7 +360,10 @@ def test_a_peer_that_leaves_a_drafted_structure(start, drafting, kind):
     held = ask | {"guided_json": REPEATS}
     fresh = [server.post("/v1/completions", body)[1]["choices"] for body in (ask, held)]
     for n in range(6):
-        body = json.dumps(held | {"max_tokens": 400, "stream": True, "seed": n, "guided_json": REPEATS | {"minItems": 90, "maxItems": 99}})
+        body = json.dumps(
+            held
+            | {"max_tokens": 400, "stream": True, "seed": n, "guided_json": REPEATS | {"minItems": 90, "maxItems": 99}}
+        )
         head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         with server.raw((head + body).encode()) as s:
             assert b"200 OK" in s.recv(4096)
