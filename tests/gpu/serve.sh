@@ -23,7 +23,7 @@
 # nothing in common, and half of their tokens. drafts: the latter of a shape that drafts, and with a tokenizer the same
 # where 10 of 100 answers are held to a schema, and draft as others do. many: the host's work of a
 # step is to be under 1 ms in each thread. To put another server in its place, start it and give tests/gpu/load.py its
-# --url with the flags that are printed.
+# --url with the flags that are printed. FLIGHTS=16 and REQUESTS=32 take other numbers in flight, and of requests.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build device=cuda python=python3
@@ -82,6 +82,7 @@ stop() {
 }
 
 load() { # words of load.py
+	[ -z "${REQUESTS-}" ] || set -- "$@" --requests "$REQUESTS"
 	printf "tests/gpu/load.py --url URL%s\n" "$(printf " %q" "$@")"
 	"$python" tests/gpu/load.py --url "$url" "$@" || bad=1
 }
@@ -263,7 +264,7 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$scratch"' EXIT
 verb=${1-}
 shift || true
 words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
-flights=4,16,64 rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
+flights=${FLIGHTS-4,16,64} rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
 batches='128 32' drafter=mtp rate=5 arrivals=40 beside=1100 behinds='128 2048'
 ways=('--mixed off --max-gap 2048' '--mixed off --max-gap 512' default '--mixed off --max-gap 2048')
 case $verb in
