@@ -6,7 +6,7 @@
  * are found by the first byte that is none of these. Masks of strings, and of a state that was just there, are
  * beginnings in the same way: only what differs is walked.
  */
-#include "runtime/grammar/atom.h"
+#include "runtime/grammar/counted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -413,6 +413,9 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 	}
 	const Lexeme *l = &a->g->lexemes[item->a];
 	const bool counts = item->kind == NODE_COUNTED && (item->c > 0 || item->d != ENDLESS);
+	if (item->kind == NODE_COUNTED && !counts && !l->has_gaps && m != &a->scratch &&
+		counted_walk(m, v, l, item->b, a->levels))
+		return true;
 	const bool is_last = !counts && a->last.mask && a->last.lexeme == item->a;
 	if (!counts && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, a->levels);
@@ -425,6 +428,16 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 		return fill_near(m, v, item->b, &a->last, l, a->levels);
 	memset(m->words, 0, bytes);
 	return walk_lexeme(&(Exits){.m = m}, v, l, item, 0, (Level){v->n, item->b, 0}, a->levels);
+}
+
+static void free_mask(AtomMask *m)
+{
+	if (m) {
+		free(m->words);
+		free(m->exits);
+		counted_free(m->counts);
+	}
+	free(m);
 }
 
 static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t slot)
@@ -443,10 +456,35 @@ static const AtomMask *note(Atoms *a, const Item *of, const AtomMask *m)
 	return m;
 }
 
+/* Of a lexeme that counts, from the mask of the same state without bounds. NULL: there is none that can be had so. */
+static const AtomMask *derive(Atoms *a, const Item *of)
+{
+	const Lexeme *l = &a->g->lexemes[of->a];
+	if (l->has_gaps || (of->c == 0 && of->d == ENDLESS))
+		return NULL;
+	const AtomMask *base = atom_mask(a, &(Item){.kind = of->kind, .a = of->a, .b = of->b, .d = ENDLESS});
+	AtomMask *m = &a->scratch;
+	Item item = *of;
+	if (!base || !base->counts)
+		return NULL;
+	counted_clip(base, l, &item);
+	if (item.c == 0 && item.d == ENDLESS)
+		return base;
+	free(m->exits);
+	m->exits = NULL;
+	m->n_exits = 0;
+	if (!m->words)
+		m->words = malloc(sizeof *m->words * (size_t)a->v->n_words);
+	return m->words && counted_mask(m, base, a->v, l, &item) ? m : NULL;
+}
+
 const AtomMask *atom_mask(Atoms *a, const Item *of)
 {
 	const GrammarVocab *v = a->v;
 	const bool is_string = of->kind == NODE_STRING;
+	const AtomMask *derived = of->kind == NODE_COUNTED ? derive(a, of) : NULL;
+	if (derived)
+		return derived;
 	Item item[1] = {*of};
 	if (item->kind != NODE_LEXEME) { /* counts beyond what a token can have make no difference */
 		const uint32_t most = v->depth + 1 + (is_string ? 0 : a->g->lexemes[of->a].span);
@@ -476,11 +514,7 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 	if (is_full)
 		return ok ? m : NULL;
 	if (!ok) {
-		if (m) {
-			free(m->words);
-			free(m->exits);
-		}
-		free(m);
+		free_mask(m);
 		return NULL;
 	}
 	memcpy(m->key, key, sizeof m->key);
@@ -492,11 +526,8 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 		table->n++;
 	}
 	pthread_mutex_unlock(&table->lock);
-	if (other) {
-		free(m->words);
-		free(m->exits);
-		free(m);
-	}
+	if (other)
+		free_mask(m);
 	return note(a, of, other ? other : m);
 }
 
@@ -560,8 +591,9 @@ void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 		if ((o->kind != NODE_LEXEME && !counts) || g->lexemes[o->a].ends[1])
 			continue;
 		const uint32_t share = n < PREPARED ? PREPARED / n : 1;
-		ok = prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = counts ? o->b : 0,
-			.d = counts ? o->c : 0}, share);
+		const bool has_bounds = counts && g->lexemes[o->a].has_gaps; /* other masks are made of those without */
+		ok = prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = has_bounds ? o->b : 0,
+			.d = has_bounds ? o->c : counts ? ENDLESS : 0}, share);
 		left -= share;
 	}
 	atoms_close(&a);

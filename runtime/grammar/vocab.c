@@ -250,6 +250,7 @@ void atoms_free(AtomTable *t)
 			next = m->next;
 			free(m->words);
 			free(m->exits);
+			counted_free(m->counts);
 			free(m);
 		}
 	pthread_mutex_destroy(&t->lock);

@@ -65,5 +65,6 @@ static inline void vocab_clear(const GrammarVocab *v, uint32_t *words, uint32_t 
 }
 
 void atoms_free(AtomTable *t);
+void counted_free(CountSets *c); /* NULL is fine */
 
 #endif
