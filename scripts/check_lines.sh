@@ -44,7 +44,7 @@ rooms='29400 compiler
 6200 runtime/text
 11690 runtime/cli
 1460 runtime/cli/page
-7700 runtime/grammar
+8150 runtime/grammar
 11750 runtime/serve'
 
 if [ "${1-}" = --report ]; then

@@ -7,12 +7,14 @@
  * beginnings in the same way: only what differs is walked.
  */
 #include "runtime/grammar/counted.h"
+#include "runtime/grammar/marked.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	PREPARED = 32,        /* masks of a grammar's lexemes that are made before its first text */
+	LARGE = 1000,         /* tokens of a mask that takes long to make */
 	MOST_PLAIN_STEPS = 3, /* within which the bytes that only lead on are chosen */
 };
 
@@ -282,6 +284,27 @@ static bool walk_marks(Exits *x, const Atoms *a, const Lexeme *l, const Item *it
 	}
 }
 
+/* The same of a lexeme that does not count, where it does not matter how many plain bytes came before. *done: it does
+ * not. */
+static bool add_marked(const Atoms *a, AtomMask *m, const Lexeme *l, const Item *item, const Plain *p, bool *done)
+{
+	const GrammarVocab *v = a->v;
+	AtomTable *t = (AtomTable *)&a->g->atoms;
+	MarkedKey first = {item->a, p->groups, p->other, 1, {0}}, later = {item->a, p->groups, p->other, 0, {0}};
+	*done = false;
+	for (int b = 0; b < 256; b++) {
+		const bool is_other = p->other >> v->group[b] & 1;
+		first.to[b] = (uint16_t)(is_other ? lexeme_step(l, item->b, (uint8_t)b) : 0);
+		later.to[b] = (uint16_t)(is_other ? lexeme_step(l, a->after[1].state, (uint8_t)b) : 0);
+		for (uint32_t i = 2; i <= p->reach && is_other; i++)
+			if (lexeme_step(l, a->after[i].state, (uint8_t)b) != later.to[b])
+				return true;
+	}
+	const Marked *one = marked_tokens(t, v, l, &first, a->levels), *two = marked_tokens(t, v, l, &later, a->levels);
+	*done = one && two && marked_can_reach(two, v, p->reach);
+	return !*done || marked_add(m, v, one, two, p->reach);
+}
+
 /* By the set of tokens of plain bytes. *done: there is one. */
 static bool fill_plain(const Atoms *a, AtomMask *m, const Lexeme *l, const Item *item, bool *done)
 {
@@ -300,7 +323,10 @@ static bool fill_plain(const Atoms *a, AtomMask *m, const Lexeme *l, const Item 
 		m->words[i] = set[i] & (p.reach < SHORT ? v->upto[(size_t)p.reach * (size_t)v->n_words + (size_t)i] : ~0u);
 	for (uint32_t i = 0; p.reach >= SHORT && i < v->n_longer && v->longer[i].chars > p.reach; i++)
 		vocab_clear(v, m->words, v->longer[i].at);
-	return walk_marks(&x, a, l, item, &p);
+	bool is_marked = false;
+	if (item->kind == NODE_LEXEME && !add_marked(a, m, l, item, &p, &is_marked))
+		return false;
+	return is_marked || walk_marks(&x, a, l, item, &p);
 }
 
 /* Ends of strings at places [from, until). */
@@ -401,7 +427,7 @@ static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t stat
 
 static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 {
-	enum { FAR = 16 }; /* bytes: where two states differ later than this, a few parts of the tree do */
+	enum { FAR = NEAR_BYTES }; /* bytes: where two states differ later than this, a few parts of the tree do */
 	const GrammarVocab *v = a->v;
 	const size_t bytes = sizeof *m->words * (size_t)v->n_words;
 	bool done;
@@ -478,7 +504,16 @@ static const AtomMask *derive(Atoms *a, const Item *of)
 	return m->words && counted_mask(m, base, a->v, l, &item) ? m : NULL;
 }
 
-const AtomMask *atom_mask(Atoms *a, const Item *of)
+static bool has_tokens(const AtomMask *m, const GrammarVocab *v, int least)
+{
+	int n = 0;
+	for (int i = 0; i < v->n_words && n < least; i++)
+		n += __builtin_popcount(m->words[i]);
+	return n >= least;
+}
+
+/* NULL too where it is made now and has fewer tokens than `least`. */
+static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 {
 	const GrammarVocab *v = a->v;
 	const bool is_string = of->kind == NODE_STRING;
@@ -510,7 +545,7 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
 	if (m)
 		m->n_exits = 0;
-	const bool ok = m && m->words && fill_atom(a, m, item);
+	const bool ok = m && m->words && fill_atom(a, m, item) && has_tokens(m, v, least);
 	if (is_full)
 		return ok ? m : NULL;
 	if (!ok) {
@@ -530,6 +565,8 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 		free_mask(m);
 	return note(a, of, other ? other : m);
 }
+
+const AtomMask *atom_mask(Atoms *a, const Item *of) { return make_atom(a, of, 0); }
 
 bool atoms_open(Atoms *a, const Grammar *g, const GrammarVocab *v)
 {
@@ -575,10 +612,32 @@ static bool prepare_lexeme(Atoms *a, const Item *start, uint32_t most)
 	return true;
 }
 
+/* What masks of its states have in common, and large ones that have nothing in common with others. */
+static bool prepare_marked(Atoms *a, uint32_t lexeme, uint32_t *left)
+{
+	const Lexeme *l = &a->g->lexemes[lexeme];
+	AtomMask m = {.words = malloc(sizeof *m.words * ((size_t)a->v->n_words + 1))};
+	bool ok = m.words;
+	for (uint32_t s = 1; s < l->n_states && *left && ok; s++, --*left) {
+		const Item item = {.kind = NODE_LEXEME, .a = lexeme, .b = s};
+		bool done;
+		if (l->ends[s] || is_like_string(a->v, l, s))
+			continue;
+		m.n_exits = 0;
+		ok = fill_plain(a, &m, l, &item, &done);
+		free(m.exits);
+		m.exits = NULL;
+		if (ok && !done && a->g->atoms.n < MOST_ATOMS / 2)
+			make_atom(a, &item, LARGE);
+	}
+	free(m.words);
+	return ok;
+}
+
 void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 {
 	Atoms a;
-	uint32_t n = 0;
+	uint32_t n = 0, states = 1000;
 	bool ok = atoms_open(&a, g, v);
 	for (uint32_t s = 1; ok && s < v->string.n_states; s++)
 		if (!v->string.ends[s])
@@ -592,7 +651,8 @@ void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 			continue;
 		const uint32_t share = n < PREPARED ? PREPARED / n : 1;
 		const bool has_bounds = counts && g->lexemes[o->a].has_gaps; /* other masks are made of those without */
-		ok = prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = has_bounds ? o->b : 0,
+		ok = counts || prepare_marked(&a, o->a, &states);
+		ok = ok && prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = has_bounds ? o->b : 0,
 			.d = has_bounds ? o->c : counts ? ENDLESS : 0}, share);
 		left -= share;
 	}

@@ -1,5 +1,6 @@
 /* counted.c - see counted.h. A token is allowed where the characters that it begins, and those that its last state
- * still needs, fit into what is to come: tokens that are equal in both are one set, of few of which each mask is made. */
+ * still needs, fit into what is to come: tokens that are equal in both are one set, of few of which each mask is made.
+ */
 #include "runtime/grammar/counted.h"
 
 #include <stdlib.h>

@@ -45,11 +45,12 @@ typedef struct AtomMask {
 	CountSets *counts;  /* where any number of characters may come, else NULL; owned */
 } AtomMask;
 
-enum { ATOM_SLOTS = 256, MOST_ATOMS = 128 };
+enum { ATOM_SLOTS = 256, MOST_ATOMS = 256 };
 typedef struct AtomTable { /* filled while it is used, in any thread; entries stay to the end */
 	pthread_mutex_t lock;
 	AtomMask *slots[ATOM_SLOTS];
 	int n;
+	struct Marked *marked; int n_marked; /* of a grammar's lexemes (marked.h) */
 } AtomTable;
 
 struct Grammar {

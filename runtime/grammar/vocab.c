@@ -253,6 +253,7 @@ void atoms_free(AtomTable *t)
 			counted_free(m->counts);
 			free(m);
 		}
+	marked_free(t->marked);
 	pthread_mutex_destroy(&t->lock);
 }
 
