@@ -21,7 +21,7 @@ typedef struct Marked {
 
 /* Made once, and kept in the table of the grammar. NULL: there are too many, or there is no memory. */
 const Marked *marked_tokens(AtomTable *t, const GrammarVocab *v, const Lexeme *l, const MarkedKey *key, Level *levels);
-/* Is what has at most `reach` bytes before told apart from the rest? */
+/* Can tokens with at most `reach` bytes before be added without the others? */
 bool marked_can_reach(const Marked *k, const GrammarVocab *v, uint32_t reach);
 /* Adds both to a mask without exits. False: no memory. */
 bool marked_add(AtomMask *m, const GrammarVocab *v, const Marked *first, const Marked *later, uint32_t reach);
