@@ -189,7 +189,7 @@ static bool find_plain(const GrammarVocab *v, const Lexeme *l, const Item *item,
 /* Tokens of these groups alone, of any length; NULL: they are few, or there is no memory. */
 static const uint32_t *plain_set(GrammarVocab *v, uint32_t groups)
 {
-	const uint32_t few = (uint32_t)v->n_ids / 64;
+	const uint32_t few = (uint32_t)v->n_ids / 512;
 	PlainSet *s = NULL;
 	pthread_mutex_lock(&v->atoms.lock);
 	for (int i = 0; i < v->n_plain && !s; i++)
@@ -433,6 +433,9 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 	bool done;
 	if (item->kind == NODE_STRING && item->b == STRING_START)
 		return fill_string(m, v, item->c, item->d);
+	if (item->kind == NODE_STRING && item->c == 0 && item->d == ENDLESS && m != &a->scratch &&
+		counted_walk(m, v, &v->string, item->b, a->levels))
+		return true;
 	if (item->kind == NODE_STRING) {
 		memset(m->words, 0, bytes);
 		return fill_character(m, v, item->b, item->c, item->d, a->levels);
@@ -485,7 +488,7 @@ static const AtomMask *note(Atoms *a, const Item *of, const AtomMask *m)
 /* Of a lexeme that counts, from the mask of the same state without bounds. NULL: there is none that can be had so. */
 static const AtomMask *derive(Atoms *a, const Item *of)
 {
-	const Lexeme *l = &a->g->lexemes[of->a];
+	const Lexeme *l = of->kind == NODE_STRING ? &a->v->string : &a->g->lexemes[of->a];
 	if (l->has_gaps || (of->c == 0 && of->d == ENDLESS))
 		return NULL;
 	const AtomMask *base = atom_mask(a, &(Item){.kind = of->kind, .a = of->a, .b = of->b, .d = ENDLESS});
@@ -517,7 +520,8 @@ static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 {
 	const GrammarVocab *v = a->v;
 	const bool is_string = of->kind == NODE_STRING;
-	const AtomMask *derived = of->kind == NODE_COUNTED ? derive(a, of) : NULL;
+	const bool counts = of->kind == NODE_COUNTED || (is_string && of->b != STRING_START);
+	const AtomMask *derived = counts ? derive(a, of) : NULL;
 	if (derived)
 		return derived;
 	Item item[1] = {*of};
