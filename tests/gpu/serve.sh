@@ -109,7 +109,7 @@ steps() { # of /metrics: times of the steps by bucket, and the host's work of a 
 drafted() { # of /metrics: what drafts brought, and what structures took
 	"$python" -c 'import sys, urllib.request
 for line in urllib.request.urlopen(sys.argv[1] + "/metrics").read().decode().splitlines():
-    if "draft" in line and line[0] != "#": print(line)' "$url"
+    if ("draft" in line or "accepted" in line) and line[0] != "#": print(line)' "$url"
 }
 
 measure() { # name plan vocab
