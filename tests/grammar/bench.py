@@ -110,7 +110,7 @@ def main():
             image = pathlib.Path(temporary) / "image"
             subprocess.run([args.build_dir / "tests/tokdump", folder, str(n_ids), image], check=True, stdout=-3)
             print(f"\n{folder.name}, {tokenizer.get_vocab_size()} tokens")
-            print(f"{'':18}{'first':>19}{'later':>19}{'above':>12}{'llguidance, all':>22}{'ratio':>8}")
+            print(f"{'':18}{'first':>19}{'later':>19}{'above':>12}{'llguidance, all':>24}{'ratio':>8}")
             for name, schema in SCHEMAS.items():
                 ours = {}
                 for run in range(args.repeat):
@@ -124,7 +124,7 @@ def main():
                 cells = "".join(f"{cell(times):>{width}}" for times, width in ((first, 19), (later, 19)))
                 above = f"{sum(t > LIMIT for t in ours.values())} of {len(ours)}"
                 ratio = statistics.mean(theirs.values()) / statistics.mean(ours.values())
-                print(f"{name:18}{cells}{above:>12}{cell(theirs.values()):>22}{ratio:8.1f}", flush=True)
+                print(f"{name:18}{cells}{above:>12} {cell(theirs.values()):>23}{ratio:8.1f}", flush=True)
 
 
 def cell(times):

@@ -374,7 +374,7 @@ LONG = [
     {"type": "string", "format": "uri"},
     {"type": "string", "pattern": "^[A-Za-zÀ-ÿ ,.'-]{2,70}$"},
     {"type": "string", "pattern": "^[a-z ]*$", "minLength": 50, "maxLength": 60},
-    {"type": "string", "pattern": "^x[a-z\\\\\"é]{0,60}yz$"},
+    {"type": "string", "pattern": '^x[a-z\\\\"é]{0,60}yz$'},
     {"type": "string", "pattern": "^[a-z]{1,60}(\\.[a-z]{1,60})*$"},
 ]
 
@@ -404,6 +404,8 @@ def test_masks_of_counts_are_what_can_be_pushed(vocabulary, schema):
                     assert (taken == len(text) + 1) == (token in allowed), (vocabulary.text(token), step)
                 probe.again()
                 assert probe.tokens(text) == len(text)
-            plain = [t for t in allowed if vocabulary.text(t).isalpha()]  # a long run, so that counts come to their ends
+            plain = [
+                t for t in allowed if vocabulary.text(t).isalpha()
+            ]  # a long run, so that counts come to their ends
             text.append(draw.choice(plain if plain and draw.random() < 0.97 else allowed))
             assert probe.tokens(text[-1:]) == 1

@@ -140,7 +140,10 @@ def test_what_is_tried_leaves_no_trace(vocabulary, name):
                 if over:
                     break
                 if tries:
-                    some = [others.choice(bits(mask)), *(others.choice([*text[-9:], others.choice(bits(mask))]) for _ in range(3))]
+                    some = [
+                        others.choice(bits(mask)),
+                        *(others.choice([*text[-9:], others.choice(bits(mask))]) for _ in range(3)),
+                    ]
                     taken = probe.tries([int(t) for t in some])
                     assert taken > 0 or int(some[0]) == vocabulary.end
                     if others.random() < 0.5:
