@@ -747,8 +747,8 @@ static void sample_best(Meaning *m)
 static void draw(Meaning *m, int row_pos, int v[PLAN_MAX_OPERANDS])
 {
 	const int of[PLAN_MAX_OPERANDS] = {0, known_logits(m), in(m, "ids"), in(m, "row_slot"), row_pos, in(m, "sampling"),
-		in(m, "limits"), in(m, "rules"), in(m, "masks"), in(m, "counts"), in(m, "slot_token"), in(m, "slot_len"),
-		in(m, "slot_draft")};
+		in(m, "limits"), in(m, "rules"), in(m, "masks"), in(m, "masks_later"), in(m, "counts"), in(m, "slot_token"),
+		in(m, "slot_len"), in(m, "slot_draft")};
 	memcpy(v, of, sizeof of);
 	apply(m, OP_draw, v);
 	set(m, "logits", v[1]);

@@ -124,6 +124,12 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 		}
 		return;
 	case DT_i32:
+		for (int64_t i = 0; i < n; i++) {
+			int32_t whole;
+			memcpy(&whole, bytes + 4 * (first + i), sizeof whole);
+			out[i] = (float)whole;
+		}
+		return;
 	case DT_COUNT:
 		return;
 	}

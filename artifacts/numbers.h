@@ -25,7 +25,7 @@ enum {
 };
 
 /* Elements [first, first + n) of an array of any float dtype, as f32; `from` is the array's start and need not be
- * aligned. i32 is no float. */
+ * aligned. */
 void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, float *out);
 
 /* The code of e4m3 or e2m1 whose value is nearest to x: of two that are as near, the even one. Beyond the largest value

@@ -96,8 +96,7 @@
  *              score, which is -inf below the position. Scores are changed for the draw alone: logits are left as the
  *              penalties make them
  *   masks      [SLOTS,ceil_div(V,32)] where limits says so: bit v % 32 of word v / 32 = v may be drawn, else its score
- *              is -inf, as by a rule. The host writes a row between steps; each token has a mask of its own, so such a
- *              slot takes no second token of a verify step
+ *              is -inf, as by a rule. The host writes a row before the step that draws by it
  *   ring       [SLOTS,256]    64 times | p | token | done | seal: bits of its f32 log probability (artifacts/ring.h) |
  *              results, in memory that the host sees; the token that makes slot_len = p is entry p % 64. done: 0 goes
  *              on, 1 stop token, 2 slot full, 3 the logits are not numbers, 4 goes on, and the next token is of the
@@ -111,6 +110,9 @@
  *     and of delta       delta[s]      delta_later[s,0] ...
  *
  *   slot_draft    [SLOTS,DRAFTS]: the tokens drafted after slot_token, by the head or, as an input, by the host
+ *   masks_later   [SLOTS,DRAFTS,ceil_div(V,32)]: of a slot that is masked, row j of it draws by masks_later[s,j - 1],
+ *                 row 0 by masks[s]. The host makes them for the drafts that it knows, and leaves no bit in that of the
+ *                 row after them: such a row draws nothing, and the step's tokens of the slot end before it
  *   slot_version  [SLOTS]: the version that the slot's state is of, from which the next verify step goes on; 0 too
  *                 where there was none yet. Prefill and decode are of slots whose version is 0, and know no other
  */
@@ -299,9 +301,10 @@ OP(draw, OP_GRAPH | OP_SCRATCH, "N_VALID AHEAD",
 	"AHEAD; counted besides: the slot's drafts before that position. Not numbers: -1. Other rows: 0. Column v is of "
 	"token id ids[v], ascending, where ids is there, else of id v; V may be less than VOCAB, and all that goes by ids "
 	"goes by these: counts, drafts, the noise, what is drawn. Masks, of which none counts where they are absent, go by "
-	"columns",
+	"columns; after i drafts masks_later[s,i - 1] is the mask",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN_OPT(ints, ids, "V"), IN(ints, row_slot, "ROWS"),
 	IN(ints, row_pos, "ROWS"), SETTINGS, IN_OPT(slot, masks, "SLOTS, ceil_div(V, 32)"),
+	IN_OPT(slot, masks_later, "SLOTS, DRAFTS, ceil_div(V, 32)"),
 	IN(slot, counts, "SLOTS, VOCAB"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
 	IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, drawn, "ROWS"), OUT(floats, drawn_logprob, "ROWS"))
 OP(keep_draft, OP_GRAPH, "",
@@ -310,8 +313,8 @@ OP(keep_draft, OP_GRAPH, "",
 	INOUT(slot, slot_draft, "SLOTS, DRAFTS"), INOUT(ints, row_token, "ROWS"), INOUT(ints, row_pos, "ROWS"))
 OP(accept, OP_GRAPH, "",
 	"of each slot that has not ended, row after row: drawn[t] becomes the slot's token as sample does it, and it goes "
-	"on to the next row while that row's row_token is this token (or limits decides), the slot is not masked and the "
-	"sequence has not ended; "
+	"on to the next row while that row's row_token is this token (or, where it is not masked, limits decides), the "
+	"sequence has not ended and, where it is masked, that row has drawn a token; "
 	"slot_version[s] = the last such row, 0 = the first. row_next[t] = drawn[t], 0 for -1",
 	STEP, IN(ints, drawn, "ROWS"), IN(floats, drawn_logprob, "ROWS"), IN(ints, row_token, "ROWS"),
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), IN(slot, limits, "SLOTS, 8"), IN(slot, rules, "SLOTS, 1536"),
@@ -569,6 +572,7 @@ OP(keys_write, OP_FUSED, "HDIM NKV PAGE ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS
 OP(draw_best, OP_FUSED, "N_VALID AHEAD", "draw, with best and best_id as norm_logits computed them with the logits",
 	STEP, INOUT(floats, logits, "ROWS, V"), IN(floats, best, "ROWS, PARTS, 2"), IN(ints, best_id, "ROWS, PARTS"),
 	IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"), SETTINGS, IN(slot, masks, "SLOTS, ceil_div(V, 32)"),
+	IN(slot, masks_later, "SLOTS, DRAFTS, ceil_div(V, 32)"),
 	IN(slot, counts, "SLOTS, V"), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"),
 	IN(slot, slot_draft, "SLOTS, DRAFTS"), OUT(ints, drawn, "ROWS"), OUT(floats, drawn_logprob, "ROWS"))
 OP(draw_draft, OP_FUSED, "N_VALID AHEAD",

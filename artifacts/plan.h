@@ -189,7 +189,7 @@ typedef struct Weight {
  * of an op that has such a name is this tensor. Dims: DIM_ROWS, DIM_OUTS, DIM_SLOTS, DIM_MAX_PAGES, DIM_VOCAB,
  * DIM_DRAFTS, DIM_MASK. */
 enum { DIM_SLOTS = -3, DIM_MAX_PAGES = -4, DIM_VOCAB = -5, DIM_DRAFTS = -6 /* verify_rows - 1 */, DIM_MASK = -7 };
-typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dims; int64_t shape[2]; } FrameTensor;
+typedef struct FrameTensor { const char *name; Role role; Dtype dtype; int n_dims; int64_t shape[3]; } FrameTensor;
 extern const FrameTensor frame_table[];
 extern const int n_frame_table;
 

@@ -209,6 +209,7 @@ const FrameTensor frame_table[] = {
 	{"limits", ROLE_STATE, I32, 2, {DIM_SLOTS, 8}},
 	{"rules", ROLE_STATE, I32, 2, {DIM_SLOTS, PLAN_RULES * PLAN_RULE_WORDS}},
 	{"masks", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_MASK}},
+	{"masks_later", ROLE_STATE, I32, 3, {DIM_SLOTS, DIM_DRAFTS, DIM_MASK}},
 	{"counts", ROLE_STATE, I32, 2, {DIM_SLOTS, DIM_VOCAB}},
 };
 const int n_frame_table = (int)(sizeof frame_table / sizeof frame_table[0]);

@@ -264,8 +264,7 @@ typedef struct AtlasSessionOptions {
 						   but at least one cell; after each such step every running sequence has its next token. Load
 						   decides how many cells a step has, never where a prompt is cut: "What a text depends on"
 						   says what that means. 0 = no limit, and all waiting prompts are read first */
-	int max_gap_each;   /* with max_gap: rows for each sequence that decodes, if those are more. Where many answers take
-						   turns with prompts, each of their steps is longer, and more prompts wait */
+	int max_gap_each;   /* with max_gap: rows for each sequence that decodes, if more: many answers have longer steps */
 	int mixed;          /* AtlasMixed. The rows of a mixed step, of both kinds, are what max_gap limits */
 	int prefix_cache;   /* AtlasPrefixCache */
 } AtlasSessionOptions;
@@ -317,10 +316,8 @@ AtlasStatus atlas_session_info(const AtlasSession *session, AtlasSessionInfo *in
 /* All prefixes that no sequence reads are forgotten. NULL is fine. */
 void atlas_forget_prefixes(AtlasSession *session);
 
-/* Sequences ------------------------------------------------------------------------------------------
- *
- * A sequence lives in a slot from its start until the event that has a finish reason, or until atlas_cancel.
- */
+/* Sequences: each lives in a slot from its start until the event that has a finish reason, or until atlas_cancel. */
+
 typedef struct AtlasSampling {
 	size_t struct_size;
 	float temperature;        /* below 1e-30 greedy: the most probable token, the lowest id among equals */
@@ -331,8 +328,7 @@ typedef struct AtlasSampling {
 	uint64_t seed;            /* same seed, prompt and device: same tokens, as far as "What a text depends on" says */
 } AtlasSampling;
 
-/* The model's own settings (generation_config.json, MODEL.toml), seed 0; greedy where plan is NULL. Sets struct_size.
- * A sampling of NULL is left alone. */
+/* The model's own settings (generation_config.json, MODEL.toml), seed 0; greedy where plan is NULL. NULL is fine. */
 void atlas_sampling_init(const AtlasPlan *plan, AtlasSampling *sampling);
 
 /* What a sequence is started with beyond its tokens. */
@@ -344,6 +340,7 @@ typedef struct AtlasBias {
 					  -INFINITY: it is never drawn */
 } AtlasBias;
 
+typedef int AtlasMasksFn(void *ctx, int slot, const int32_t *drafts, int n, uint32_t *words); /* see atlas_mask */
 /* All arrays are copied when the sequence starts. Besides the first five members, 0 and NULL ask for nothing. bias,
  * min_new, stop_tokens and ignore_stops change no bit of other sequences; drafts are drawn by them as well. */
 typedef struct AtlasRequest {
@@ -373,6 +370,7 @@ typedef struct AtlasRequest {
 								   that times show no user what others asked. NULL = "" */
 	int prefix_use;             /* AtlasPrefixUse */
 	int n_tail;                 /* last tokens that no later prompt has there: states are kept before them. 0 = none */
+	AtlasMasksFn *masks_after; void *masks_ctx; /* with masked: NULL = drafts are not taken */
 } AtlasRequest;
 
 typedef enum AtlasPrefixUse { /* of the session's prefix cache */
@@ -447,12 +445,14 @@ typedef struct AtlasEvent {
 AtlasStatus atlas_step(AtlasSession *session, AtlasEvent *events, int cap, int *n);
 
 /* Allows tokens for the next one of a sequence with `masked`: token t where bit t % 32 of words[t / 32] is set. words
- * [n_words], copied, has a bit for each of the plan's vocab, (vocab + 31) / 32 words. The sequence waits, its prompt
- * before it is read and then before each token, until its next token has a mask; others go on. So a mask is given after
- * the start and after each of its events that is ATLAS_RUNNING. An atlas_step returns at once, with no event, when all
- * sequences wait. It takes one token a step and no drafts, however many others take. bias, min_new and penalties hold
- * as well; log probabilities are those without masks. While such a sequence takes part there is one step at a time (as
- * with steps_ahead 1). Blocks where the slot's last sequence was cancelled with a mask.
+ * [n_words], copied, has a bit for each of the plan's vocab, (vocab + 31) / 32 words. The sequence waits until its next
+ * token has a mask, which is given after the start and after a step's last event of it that is ATLAS_RUNNING; others go
+ * on. An atlas_step returns at once, with no event, when all wait. bias, min_new and penalties hold as well; log
+ * probabilities are those without masks. While such a sequence takes part there is one step at a time, as with
+ * steps_ahead 1. Blocks where the slot's last sequence was cancelled with a mask.
+ * Drafts are taken where the request has masks_after, which atlas_step calls, and which asks nothing of the session: it
+ * makes words [n, n_words], zeroed, the masks after the first, second, ... of drafts [n], and returns after how many of
+ * them: those that the text takes, or fewer. Later ones are passed over. The text is the one without drafts.
  *   ATLAS_ARGUMENT  the slot holds no sequence with masks, its next token has one, n_words is another number, or no
  *                   token that can be drawn is allowed */
 AtlasStatus atlas_mask(AtlasSession *session, int slot, const uint32_t *words, int n_words);

@@ -9,8 +9,9 @@
  * device's primary one, current only during our calls.
  */
 #include "artifacts/memory.h"
+#include "artifacts/numbers.h"
+#include "artifacts/op_table.h"
 #include "artifacts/seconds.h"
-#include "runtime/cpu/ref_ops.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/cuda_pages.h"
 #include "runtime/cuda_weights.h"
@@ -48,11 +49,12 @@ typedef struct Cuda {
 	int32_t *unread_seg; /* after it: the session's `seg` where no kernel reads it */
 	uint8_t *ring;      /* pinned, mapped */
 	Span *inputs;       /* [plan->n_phases] the part of the io arena that a phase reads before writing it */
-	uint32_t *masks;    /* pinned, of each slot: [slots, mask words] */
+	uint32_t *masks;    /* pinned, of each row of a slot (PageRoad) */
 	uint8_t *stage[2];  /* pinned; weights go through them at open, results of read and trace later */
 	LoadedCubin *cubins; int n_cubins;
 	CuKernel *kernels;  /* [plan->n_kernels] */
-	CuGraphExec *graphs; /* [plan->n_phases]; of VERIFY with the drafts before it, of DRAFT none */
+	CuGraphExec *graphs; /* [plan->n_phases]; of VERIFY with the drafts before it */
+	CuGraphExec *rests;  /* [plan->n_phases] of VERIFY with such, without them */
 	CuGraphExec row; int row_phase; /* ROW_STEPS decode steps of one phase; NULL = none */
 	int last_phase;     /* whose buffers hold the last step; -1 = none */
 	int smem_limit;     /* bytes a block may ask for on this device */
@@ -166,7 +168,9 @@ static AtlasStatus take_memory(Cuda *c)
 	c->host_io = memset(host, 0, io_bytes + seg_bytes);
 	void *seg = c->host_io + io_bytes;
 	c->unread_seg = seg;
-	const size_t masks = (size_t)c->artifact->graph.slots * 4 * (size_t)mask_words(&c->artifact->graph);
+	const Graph *g = &c->artifact->graph;
+	const int mask_rows = g->verify_rows ? g->verify_rows : 1;
+	const size_t masks = (size_t)g->slots * (size_t)mask_rows * 4 * (size_t)mask_words(g);
 	CALL(c, "pinned masks", MemHostAlloc, &host, masks, 0);
 	c->masks = memset(host, 0, masks);
 	for (int i = 0; i < 2; i++) {
@@ -178,7 +182,7 @@ static AtlasStatus take_memory(Cuda *c)
 			CALL(c, arena_name((ArenaKind)i), MemsetD8Async, c->arena[i], 0, (size_t)bytes[i], c->stream);
 	c->road = (PageRoad){.cu = &c->cu, .stream = c->stream, .state = c->arena[ARENA_STATE], .stage = c->stage[0],
 		.stage_bytes = STAGE_BYTES, .pages = &c->pages, .masks = c->masks,
-		.mask_words = mask_words(&c->artifact->graph)};
+		.mask_words = mask_words(g), .rows = mask_rows};
 	memcpy(c->draft_arena, c->arena, sizeof c->arena);
 	c->draft_arena[ARENA_IO] += (CuPtr)(bytes[ARENA_IO] - c->plan->arena_bytes[ARENA_IO]);
 	return ATLAS_OK;
@@ -282,16 +286,16 @@ static int draft_of(const Cuda *c, int verify)
 	return -1;
 }
 
-static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
+static AtlasStatus build_graph(Cuda *c, int phase, int draft, int steps, CuGraphExec *exec)
 {
 	const GraphContext context = {&c->cu, c->plan, c->kernels, c->context, c->stream, c->peers.nccl, c->watch};
 	GraphPart parts[2 * ROW_STEPS];
-	const int draft = draft_of(c, phase);
 	int n = 0;
 	for (int i = 0; i < steps; i++) {
 		if (draft >= 0)
 			parts[n++] = (GraphPart){&c->plan->phases[draft], c->draft_arena};
-		parts[n++] = (GraphPart){&c->plan->phases[phase], c->arena};
+		parts[n++] = (GraphPart){&c->plan->phases[phase],
+			c->plan->phases[phase].kind == DRAFT ? c->draft_arena : c->arena};
 	}
 	const char *call = "", *about = "";
 	CuResult r = cuda_graph_build(&context, parts, n, exec, &call, &about);
@@ -301,20 +305,23 @@ static AtlasStatus build_graph(Cuda *c, int phase, int steps, CuGraphExec *exec)
 	return r == CU_SUCCESS ? ATLAS_OK : cuda_fail(c, r, call, about);
 }
 
-/* One step of each phase, a verify step with its drafts; besides a row of decode steps of the smallest bucket, where a
- * step is so short that the gap between two graphs shows. */
+/* One step of each phase, a verify step with its drafts, and each of these two alone; besides a row of decode steps of
+ * the smallest bucket, where a step is so short that the gap between two graphs shows. */
 static AtlasStatus build_graphs(Cuda *c)
 {
 	bool has_decode = false;
 	for (int i = 0; i < c->plan->n_phases; i++) {
 		const Phase *p = &c->plan->phases[i];
-		if (p->kind == PROBE || p->kind == DRAFT)
+		const int draft = draft_of(c, i);
+		if (p->kind == PROBE)
 			continue;
-		if (p->kind == VERIFY && p->each > 1 && head_drafts(&c->artifact->graph) && draft_of(c, i) < 0)
+		if (p->kind == VERIFY && p->each > 1 && head_drafts(&c->artifact->graph) && draft < 0)
 			return error_set(&c->base.error, ATLAS_MALFORMED, "verify[%d] has no drafts before it", p->rows);
-		TRY(build_graph(c, i, 1, &c->graphs[i]));
+		TRY(build_graph(c, i, draft, 1, &c->graphs[i]));
+		if (draft >= 0)
+			TRY(build_graph(c, i, -1, 1, &c->rests[i]));
 		if (p->kind == DECODE && !has_decode && c->base.limits.ahead >= 2 * ROW_STEPS) {
-			TRY(build_graph(c, i, ROW_STEPS, &c->row));
+			TRY(build_graph(c, i, -1, ROW_STEPS, &c->row));
 			c->row_phase = i;
 			c->base.limits.row = ROW_STEPS;
 		}
@@ -464,34 +471,36 @@ static AtlasStatus launch_outs(Cuda *c, const StepSize *size)
 	return ATLAS_OK;
 }
 
-/* A step of the phase prepared last, with its drafts. */
-static AtlasStatus halting_step(Cuda *c)
+/* A step of the phase prepared last, with its drafts, or a part of it. */
+static AtlasStatus halting_step(Cuda *c, StepPart part)
 {
 	const int draft = draft_of(c, c->last_phase);
-	if (draft >= 0)
+	if (draft >= 0 && part != STEP_REST)
 		TRY(launch_halting(c, &c->plan->phases[draft], c->draft_arena));
-	return launch_halting(c, &c->plan->phases[c->last_phase], c->arena);
+	return part == STEP_DRAFTS ? ATLAS_OK : launch_halting(c, &c->plan->phases[c->last_phase], c->arena);
 }
 
 static AtlasStatus launch_steps(Cuda *c, const StepSize *size, int n)
 {
 	if (size->flags & STEP_OUTS)
 		return launch_outs(c, size);
-	if (!size->is_same || c->halt) {
+	if (!size->is_same || (c->halt && size->part != STEP_REST)) {
 		TRY(prepare(c, size));
 		TRY(copy_inputs(c, size));
 	}
 	for (int i = 0; c->halt && i < n; i++)
-		TRY(halting_step(c));
+		TRY(halting_step(c, size->part));
 	if (c->halt)
 		return ATLAS_OK;
 	const int draft = draft_of(c, c->last_phase);
+	const CuGraphExec exec = size->part == STEP_DRAFTS ? c->graphs[draft] : size->part == STEP_REST
+		? c->rests[c->last_phase] : c->graphs[c->last_phase];
 	for (int made = 0, row; made < n; made += row) {
 		row = c->row && c->last_phase == c->row_phase && n - made >= ROW_STEPS ? ROW_STEPS : 1;
-		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : c->graphs[c->last_phase], c->stream);
-		if (c->watch && draft >= 0)
+		CALL(c, phase_name(size->phase), GraphLaunch, row > 1 ? c->row : exec, c->stream);
+		if (c->watch && draft >= 0 && size->part != STEP_REST)
 			c->watch->launched(c->watch->ctx, draft, row);
-		if (c->watch)
+		if (c->watch && size->part != STEP_DRAFTS)
 			c->watch->launched(c->watch->ctx, c->last_phase, row);
 	}
 	return ATLAS_OK;
@@ -510,19 +519,6 @@ static AtlasStatus look(Cuda *c, bool *is_busy)
 	return r == CU_SUCCESS || *is_busy ? ATLAS_OK : cuda_fail(c, r, "cuStreamQuery", "steps");
 }
 
-static void to_f32(Dtype dtype, const uint8_t *from, int64_t n, float *to)
-{
-	if (dtype != DT_i32) {
-		ref_convert(&(RefOperand){.data = (void *)(uintptr_t)from, .dtype = dtype}, 0, n, to);
-		return;
-	}
-	for (int64_t i = 0; i < n; i++) {
-		int32_t whole;
-		memcpy(&whole, from + 4 * i, sizeof whole);
-		to[i] = (float)whole;
-	}
-}
-
 /* Elements [first, first + n) of a buffer; ends with the stream idle. */
 static AtlasStatus read_buf(Cuda *c, const Buf *b, int64_t first, int64_t n, float *dst)
 {
@@ -538,7 +534,7 @@ static AtlasStatus read_buf(Cuda *c, const Buf *b, int64_t first, int64_t n, flo
 		CALL(c, b->name, MemcpyDtoHAsync, c->stage[0],
 			c->arena[b->arena] + (CuPtr)(b->offset + (first + at) * size), (size_t)(part * size), c->stream);
 		CALL(c, b->name, StreamSynchronize, c->stream);
-		to_f32(b->dtype, c->stage[0], part, dst + at);
+		numbers_convert(b->dtype, c->stage[0], 0, part, dst + at);
 	}
 	return ATLAS_OK;
 }
@@ -660,12 +656,23 @@ static AtlasStatus cuda_copy_page(Device *d, int32_t from, int32_t to)
 	return copied(c, cuda_clone_page(&c->road, from, to), "cuMemcpyDtoDAsync", "a page");
 }
 
-static AtlasStatus cuda_allow(Device *d, int slot, const uint32_t *words)
+static AtlasStatus cuda_allow(Device *d, int slot, int row, const uint32_t *words)
 {
 	Cuda *c = (Cuda *)d;
 	TRY(enter(c));
-	return copied(c, cuda_put_mask(&c->road, slot, words), "cuMemcpyHtoDAsync", "a mask");
+	return copied(c, cuda_put_mask(&c->road, slot, row, words), "cuMemcpyHtoDAsync", "a mask");
 }
+
+static AtlasStatus read_drafts(Cuda *c, int32_t *drafts)
+{
+	const size_t bytes = sizeof *drafts * (size_t)c->artifact->graph.slots * (size_t)(c->road.rows - 1);
+	CALL(c, "drafts", MemcpyDtoHAsync, c->stage[0], c->arena[ARENA_STATE] + (CuPtr)c->pages.drafts, bytes, c->stream);
+	CALL(c, "drafts", StreamSynchronize, c->stream);
+	memcpy(drafts, c->stage[0], bytes);
+	return ATLAS_OK;
+}
+
+static AtlasStatus cuda_read_drafts(Device *d, int32_t *drafts) { IN_CONTEXT(d, read_drafts(c, drafts)); }
 
 static AtlasStatus cuda_note_tokens(Device *d, int slot, const int32_t *tokens, int n)
 {
@@ -707,7 +714,7 @@ static void give_back(Cuda *c)
 	Driver *cu = &c->cu;
 	if (c->stream)
 		cu->StreamSynchronize(c->stream);
-	for (int i = 0; c->graphs && i < c->plan->n_phases; i++)
+	for (int i = 0; c->graphs && i < 2 * c->plan->n_phases; i++)
 		if (c->graphs[i])
 			cu->GraphExecDestroy(c->graphs[i]);
 	if (c->row)
@@ -757,7 +764,7 @@ static void cuda_close(Device *d)
 }
 
 static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cuda_trace, cuda_read, cuda_put_pages,
-	cuda_allow, cuda_move_pages, cuda_copy_page, cuda_note_tokens, cuda_keep_slot, cuda_close};
+	cuda_allow, cuda_read_drafts, cuda_move_pages, cuda_copy_page, cuda_note_tokens, cuda_keep_slot, cuda_close};
 
 bool cuda_view(Device *d, CudaView *view)
 {
@@ -789,16 +796,6 @@ AtlasStatus cuda_read_bytes(Device *d, const Buf *b, uint8_t *dst)
 		memcpy(dst + at, c->stage[0], (size_t)part);
 	}
 	return ATLAS_OK;
-}
-
-/* Does the first launch that touches the buffer read it? */
-static bool is_read_first(const Phase *p, int buf)
-{
-	for (int l = 0; l < p->n_launches; l++)
-		for (int a = 0; a < p->launches[l].n_args; a++)
-			if (p->launches[l].args[a].buf == buf)
-				return op_table[p->launches[l].op].operands[p->launches[l].args[a].operand].role != OPERAND_OUT;
-	return false;
 }
 
 /* The most outs of a phase that has `out_row`. */
@@ -869,7 +866,7 @@ static void find_inputs(Cuda *c)
 		*s = (Span){c->plan->arena_bytes[ARENA_IO], 0};
 		for (int k = 0; k < p->n_bufs; k++) {
 			const Buf *b = &p->bufs[k];
-			if (b->arena != ARENA_IO || !is_read_first(p, k))
+			if (b->arena != ARENA_IO || !cuda_reads_first(p, k))
 				continue;
 			s->from = b->offset < s->from ? b->offset : s->from;
 			s->to = b->offset + b->bytes > s->to ? b->offset + b->bytes : s->to;
@@ -966,14 +963,18 @@ static AtlasStatus open_device(Cuda *c, const DeviceConfig *config)
 	TRY(choose_device(c, config->index));
 	c->cubins = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->cubins);
 	c->kernels = calloc((size_t)c->plan->n_kernels + 1, sizeof *c->kernels);
-	c->graphs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->graphs);
+	c->graphs = calloc(2 * (size_t)c->plan->n_phases + 1, sizeof *c->graphs);
+	c->rests = c->graphs + c->plan->n_phases;
 	c->inputs = calloc((size_t)c->plan->n_phases + 1, sizeof *c->inputs);
 	if (!c->cubins || !c->kernels || !c->graphs || !c->inputs ||
 		!cuda_find_pages(c->plan, &c->artifact->graph, &c->pages))
 		return error_set(&c->base.error, ATLAS_NO_MEMORY, "no memory for %d kernels", c->plan->n_kernels);
-	if (c->pages.table < 0 || c->pages.counts < 0 || c->pages.masks < 0)
-		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s",
-			c->pages.table < 0 ? "page_table" : c->pages.counts < 0 ? "counts" : "masks");
+	const Graph *g = &c->artifact->graph;
+	const CudaPages *x = &c->pages;
+	const char *missing = x->table < 0 ? "page_table" : x->counts < 0 ? "counts" : x->masks < 0 ? "masks"
+		: g->verify_rows && x->later < 0 ? "masks_later" : head_drafts(g) && x->drafts < 0 ? "slot_draft" : NULL;
+	if (missing)
+		return error_set(&c->base.error, ATLAS_MALFORMED, "the plan has no %s", missing);
 	c->base.page_bytes = c->pages.bytes;
 	CALL(c, "", DevicePrimaryCtxRetain, &c->context, c->device);
 	c->has_context = true;

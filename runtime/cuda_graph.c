@@ -229,3 +229,12 @@ bool cuda_is_of_outs(const Phase *p, int first, int launch)
 	}
 	return false;
 }
+
+bool cuda_reads_first(const Phase *p, int buf)
+{
+	for (int l = 0; l < p->n_launches; l++)
+		for (int a = 0; a < p->launches[l].n_args; a++)
+			if (p->launches[l].args[a].buf == buf)
+				return op_table[p->launches[l].op].operands[p->launches[l].args[a].operand].role != OPERAND_OUT;
+	return false;
+}

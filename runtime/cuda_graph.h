@@ -28,6 +28,8 @@ typedef struct GraphPart { /* a phase, on arenas of its own where it needs them 
 CuResult cuda_graph_build(const GraphContext *c, const GraphPart *parts, int n, CuGraphExec *exec, const char **call,
 	const char **about);
 
+/* Does the first launch that touches the buffer read it? */
+bool cuda_reads_first(const Phase *p, int buf);
 /* Does the launch read something of the step's outs? `first` is the first launch that does. */
 bool cuda_is_of_outs(const Phase *p, int first, int launch);
 

@@ -82,18 +82,18 @@ static bool reads_pool(const Phase *p, const Launch *l)
 
 bool cuda_find_pages(const TargetPlan *t, const Graph *g, CudaPages *pages)
 {
-	*pages = (CudaPages){.table = -1, .counts = -1, .masks = -1};
+	*pages = (CudaPages){.table = -1, .counts = -1, .masks = -1, .later = -1, .drafts = -1};
 	if (!find_states(t, g, pages) || !find_windows(t, g, pages))
 		return false;
+	const struct { const char *name; int64_t *offset; } wanted[] = {{"page_table", &pages->table},
+		{"counts", &pages->counts}, {"masks", &pages->masks}, {"masks_later", &pages->later},
+		{"slot_draft", &pages->drafts}};
 	for (int i = 0; i < t->n_phases; i++) {
 		const Phase *p = &t->phases[i];
 		for (int k = 0; k < p->n_bufs; k++)
-			if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "page_table") == 0)
-				pages->table = p->bufs[k].offset;
-			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "counts") == 0)
-				pages->counts = p->bufs[k].offset;
-			else if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, "masks") == 0)
-				pages->masks = p->bufs[k].offset;
+			for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++)
+				if (p->bufs[k].arena == ARENA_STATE && strcmp(p->bufs[k].name, wanted[w].name) == 0)
+					*wanted[w].offset = p->bufs[k].offset;
 		for (int l = 0; l < p->n_launches && p->kind != PROBE; l++)
 			for (int a = 0; a < p->launches[l].n_args && reads_pool(p, &p->launches[l]); a++) {
 				const Arg *arg = &p->launches[l].args[a];
@@ -233,13 +233,17 @@ CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const i
 }
 
 /* The one before has been copied: its token is there. */
-CuResult cuda_put_mask(const PageRoad *road, int slot, const uint32_t *words)
+CuResult cuda_put_mask(const PageRoad *road, int slot, int row, const uint32_t *words)
 {
-	const int64_t at = slot * road->mask_words;
+	uint32_t *kept = road->masks + (slot * road->rows + row) * road->mask_words;
+	const int64_t at = row ? road->pages->later + 4 * (slot * (road->rows - 1) + row - 1) * road->mask_words
+		: road->pages->masks + 4 * slot * road->mask_words;
 	const size_t bytes = sizeof *words * (size_t)road->mask_words;
-	if (memcmp(road->masks + at, words, bytes) == 0)
+	if (words && memcmp(kept, words, bytes) == 0)
 		return CU_SUCCESS;
-	memcpy(road->masks + at, words, bytes);
-	return road->cu->MemcpyHtoDAsync(road->state + (CuPtr)(road->pages->masks + 4 * at), road->masks + at, bytes,
-		road->stream);
+	if (words)
+		memcpy(kept, words, bytes);
+	else
+		memset(kept, 0, bytes);
+	return road->cu->MemcpyHtoDAsync(road->state + (CuPtr)at, kept, bytes, road->stream);
 }

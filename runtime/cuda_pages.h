@@ -15,7 +15,8 @@ typedef struct CudaPages {
 	PagePlace *states; int n_states; /* of slot 0, and bytes of a slot: those of a snapshot, in its order; owned */
 	PagePlace *windows; int n_windows; /* those after them: of each buffer that has pages of slots; owned */
 	Rolling rolling;
-	int64_t table, counts, masks; /* offsets of these in the state arena; -1 = not there */
+	int64_t table, counts, masks, later, drafts; /* offsets of these in the state arena, the last two of masks_later and
+												  slot_draft; -1 = not there */
 } CudaPages;
 
 typedef struct PageRoad { /* nothing is owned */
@@ -25,7 +26,8 @@ typedef struct PageRoad { /* nothing is owned */
 	uint8_t *stage; /* pinned, stage_bytes */
 	int64_t stage_bytes;
 	const CudaPages *pages;
-	uint32_t *masks; int64_t mask_words; /* pinned, [slots, mask_words]: what was last copied of each slot */
+	uint32_t *masks; int64_t mask_words; /* pinned, [slots, rows, mask_words]: what was last copied of each row */
+	int64_t rows;   /* of a slot: verify_rows, or 1 */
 } PageRoad;
 
 /* By the operands of the plan's launches whose shape begins with PAGES. False: no memory. What was found is freed by
@@ -43,8 +45,8 @@ CuResult cuda_keep_states(const PageRoad *road, int slot, int position, CuPtr sn
 /* The slot's row of counts, whole: these tokens [n] are in its prompt, all else in it is 0. Done when it returns. */
 CuResult cuda_note_prompt(const PageRoad *road, int64_t vocab, int slot, const int32_t *tokens, int n,
 	const char **call);
-/* The slot's mask, on the stream, unless these words are what it has. */
-CuResult cuda_put_mask(const PageRoad *road, int slot, const uint32_t *words);
+/* The mask of the slot's row, on the stream, unless these words, NULL for no bit, are what it has. */
+CuResult cuda_put_mask(const PageRoad *road, int slot, int row, const uint32_t *words);
 /* Page `from` to page `to`, on the stream. */
 CuResult cuda_clone_page(const PageRoad *road, int32_t from, int32_t to);
 

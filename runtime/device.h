@@ -40,6 +40,10 @@ typedef struct StepLimits { /* most of each that one step takes */
 	int row;   /* launched that many at a time, decode steps cost least; at least 1 */
 } StepLimits;
 
+/* VERIFY where a head drafts, for a host that must know the drafts: they alone, then what follows them in a step of the
+ * same size, with nothing but put_mask and read_drafts between. */
+typedef enum StepPart { STEP_WHOLE, STEP_DRAFTS, STEP_REST } StepPart;
+
 /* What is in use of a step. The device picks its bucket and makes the rest of it idle. */
 typedef struct StepSize {
 	PhaseKind phase;
@@ -47,6 +51,7 @@ typedef struct StepSize {
 							 after the other; a head's drafts before it are part of the step, of the same slots */
 	int each;             /* VERIFY: rows of a slot, a number that the plan has for these slots; else 0 */
 	int flags;
+	StepPart part;
 	bool is_same; /* the inputs in io are those of the step launched last: they need not be sent again */
 } StepSize;
 
@@ -74,9 +79,11 @@ typedef struct DeviceOps {
 	/* Entries [first, first + n) of the slot's row in io.new_pages become those of the page table, after what was
 	 * launched before and before what is launched next. They stay as they are until that is done. */
 	AtlasStatus (*put_pages)(Device *d, int slot, int first, int n);
-	/* words [mask_words], copied, become the slot's mask, after what was launched before and before what is launched
-	 * next. */
-	AtlasStatus (*put_mask)(Device *d, int slot, const uint32_t *words);
+	/* words [mask_words], copied, become the mask of a row of the slot, its first or, of a verify step, a later one,
+	 * after what was launched before and before what is launched next. NULL: that row draws nothing. */
+	AtlasStatus (*put_mask)(Device *d, int slot, int row, const uint32_t *words);
+	/* slot_draft [slots, verify_rows - 1] as what was launched leaves it, where a head drafts. Waits. */
+	AtlasStatus (*read_drafts)(Device *d, int32_t *drafts);
 	/* All bytes of pages [n], of every tensor that has pages of the pool, as what was launched leaves them, to bytes
 	 * [n, page_bytes]; with is_back from there. Waits. */
 	AtlasStatus (*copy_pages)(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back);

@@ -69,6 +69,8 @@ AtlasStatus session_open_on(const AtlasPlan *plan, Device *device, AtlasSession 
 	s->grow = 256;
 	for (int i = 0; i < g->slots; i++)
 		s->slots[i].pages = s->page_table + (size_t)i * (size_t)g->max_pages;
+	const size_t drafts = g->verify_rows ? (size_t)g->verify_rows - 1 : 0;
+	s->words = drafts ? calloc(drafts * ((size_t)mask_words(g) + (size_t)g->slots), sizeof *s->words) : NULL;
 	s->n_free_pages = g->pages;
 	for (int i = 0; i < g->pages; i++)
 		s->free_pages[i] = g->pages - 1 - i; /* page 0 goes first */
@@ -281,6 +283,7 @@ void atlas_session_close(AtlasSession *session)
 	free(session->free_pages);
 	free(session->flight.slots);
 	free(session->reused);
+	free(session->words);
 	prefix_close(session->prefix);
 	session_free_tops(session);
 	free(session);

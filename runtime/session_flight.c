@@ -116,41 +116,61 @@ static bool is_measured(const AtlasSession *s)
 	return s->forced_rows || s->shares[0] || s->shares[1] || s->shares[2];
 }
 
-/* Drafts for each slot of the flight, as the next step's inputs; returns whether they are worth a step with these rows:
- * whether a quarter of a token more is to be expected of each slot, on average. It follows from the texts alone, so
- * that what a step reads is the same in each run. */
-static bool draft_all(AtlasSession *s, int each)
+/* Is a step with the flight's drafts worth it: is a quarter of a token more to be expected of each slot, on average? */
+static bool is_worth_it(const AtlasSession *s)
 {
-	enum { WORK = 2048 /* tokens of long prompts that are looked at between two steps: less than a millisecond */ };
 	const Flight *f = &s->flight;
-	const bool is_wanted = is_measured(s);
 	int worth = 0, slots = 0;
-	ngrams_draft_all(s->ngrams, f->slots, f->n, s->device->io.slot_draft, s->graph->verify_rows - 1, each - 1, WORK);
 	for (int i = 0; i < f->n; i++) {
 		if (f->slots[i] < 0)
 			continue;
-		Ngrams *g = &s->ngrams[f->slots[i]];
-		g->has_drafts = !s->slots[f->slots[i]].is_masked && (g->has_drafts || is_wanted);
-		worth += g->has_drafts ? g->worth : 0;
+		worth += s->ngrams[f->slots[i]].has_drafts ? s->ngrams[f->slots[i]].worth : 0;
 		slots++;
 	}
-	const bool is_worth = is_wanted || (worth > 0 && 4 * worth >= NGRAM_ONE * slots);
+	return is_measured(s) || (worth > 0 && 4 * worth >= NGRAM_ONE * slots);
+}
+
+/* Drafts for each slot of the flight, as the next step's inputs; returns whether they are worth a step with these rows.
+ * It follows from the texts alone, so that what a step reads is the same in each run. Masks are made for drafts that
+ * are worth it, unless the text takes none of them. */
+static bool draft_all(AtlasSession *s, int each, AtlasStatus *status)
+{
+	enum { WORK = 2048 /* tokens of long prompts that are looked at between two steps: less than a millisecond */ };
+	const Flight *f = &s->flight;
+	bool takes_drafts;
+	ngrams_draft_all(s->ngrams, f->slots, f->n, s->device->io.slot_draft, s->graph->verify_rows - 1, each - 1, WORK);
+	for (int i = 0; i < f->n; i++) {
+		const Sequence *q = f->slots[i] < 0 ? NULL : &s->slots[f->slots[i]];
+		Ngrams *g = q ? &s->ngrams[f->slots[i]] : NULL;
+		if (q)
+			g->has_drafts = q->is_masked ? g->has_drafts && q->masks_after : g->has_drafts || is_measured(s);
+	}
+	bool is_worth = is_worth_it(s);
+	if (is_worth && session_has_masked(s, &takes_drafts)) {
+		*status = session_mask_drafts(s, s->device->io.slot_draft, each);
+		for (int i = 0; i < f->n; i++)
+			if (f->slots[i] >= 0 && s->slots[f->slots[i]].is_masked)
+				s->ngrams[f->slots[i]].has_drafts &= s->slots[f->slots[i]].n_later > 0;
+		is_worth = is_worth_it(s);
+	}
 	for (int i = 0; i < f->n && !is_worth; i++)
 		if (f->slots[i] >= 0 && s->ngrams[f->slots[i]].has_drafts)
 			ngrams_pass(&s->ngrams[f->slots[i]]);
 	return is_worth;
 }
 
-/* Rows of each slot in the next step; 0: it is a decode step. Inputs of the flight are those of the step before it, if
- * it has as many and the host does not draft. */
-static int rows_of_step(AtlasSession *s)
+/* Rows of each slot in the next step, into f->each; 0: it is a decode step. Inputs of the flight are those of the step
+ * before it, if it has as many and the host does not draft. */
+static AtlasStatus choose_rows(AtlasSession *s)
 {
 	Flight *f = &s->flight;
+	AtlasStatus status = ATLAS_OK;
 	int each = s->step_tokens > 1 ? rows_by_ladder(s) : 0;
-	if (drafts_here(s) && !draft_all(s, each))
+	if (drafts_here(s) && !draft_all(s, each, &status))
 		each = 1;
 	f->has_inputs = f->has_inputs && f->each == each && !(s->ngrams && each > 1);
-	return each;
+	f->each = each;
+	return status;
 }
 
 /* Steps to add now: none when enough are in flight, or so few are missing that a whole row of them comes later. */
@@ -187,15 +207,22 @@ AtlasStatus session_add_steps(AtlasSession *s)
 	const int n = steps - on_way;
 	if (n <= 0 || status != ATLAS_OK)
 		return status;
-	f->each = rows_of_step(s);
+	status = choose_rows(s);
+	if (status != ATLAS_OK)
+		return status;
 	const int per_slot = f->each ? f->each : 1, rows = f->n * per_slot;
-	const StepSize size = {.phase = f->each ? VERIFY : DECODE, .rows = rows, .outs = rows, .each = f->each,
+	StepSize size = {.phase = f->each ? VERIFY : DECODE, .rows = rows, .outs = rows, .each = f->each,
 		.is_same = f->has_inputs};
 	for (int i = 0; i < rows && !f->has_inputs; i++) {
 		io->row_slot[i] = f->slots[i / per_slot];
 		if (i < io->n_out_rows)
 			io->out_row[i] = i;
 	}
+	bool takes_drafts;
+	if (per_slot > 1 && !s->ngrams && session_has_masked(s, &takes_drafts))
+		status = takes_drafts ? session_mask_head(s, &size) : session_mask_drafts(s, NULL, per_slot);
+	if (status != ATLAS_OK)
+		return status;
 	status = s->device->ops->launch(s->device, &size, n);
 	if (status != ATLAS_OK)
 		return session_failed(s, status);
@@ -245,7 +272,8 @@ static AtlasStatus await_token(AtlasSession *s, int slot, int position, bool may
 static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *events, int *n)
 {
 	const int before = *n, each = s->flight.each ? s->flight.each : 1;
-	const bool has_drafts = each > 1 && !s->slots[slot].is_masked && (!s->ngrams || s->ngrams[slot].has_drafts);
+	const bool has_drafts = each > 1 && (!s->ngrams || s->ngrams[slot].has_drafts);
+	const int drafts = !has_drafts ? 0 : s->slots[slot].is_masked ? s->slots[slot].n_later : each - 1;
 	bool more = true;
 	while (more) {
 		AtlasStatus status = await_token(s, slot, s->slots[slot].n + s->slots[slot].made, false);
@@ -257,12 +285,10 @@ static AtlasStatus take_slot(AtlasSession *s, int slot, int row, AtlasEvent *eve
 		if (status != ATLAS_OK)
 			return status;
 	}
-	if (has_drafts) {
-		s->n_drafts += each - 1;
-		s->n_accepted += *n - before;
-		if (s->ngrams)
-			ngrams_note(&s->ngrams[slot], *n - before);
-	}
+	s->n_drafts += drafts;
+	s->n_accepted += drafts ? *n - before : 0;
+	if (drafts && s->ngrams)
+		ngrams_note(&s->ngrams[slot], *n - before);
 	if (events[(*n)++].finish != ATLAS_RUNNING)
 		session_leave_flight(s, slot);
 	return ATLAS_OK;

@@ -50,6 +50,8 @@ typedef struct Sequence {
 	bool is_masked;       /* each of its tokens needs a mask of its own */
 	bool awaits_mask;     /* the next one has none yet: it takes no part in steps */
 	bool leaves_mask;     /* of a slot: a copy of its last sequence's mask, cancelled since, may be in flight */
+	int n_later;          /* of a slot: masks after drafts that the device has, of the last step that drafted */
+	AtlasMasksFn *masks_after; void *masks_ctx;
 	int n_top;            /* alternatives with each token */
 	AtlasLogitsFn *score; /* of tokens that are only scored, which stay WAITING to their end; NULL = of others */
 	void *score_ctx;
@@ -117,6 +119,8 @@ struct AtlasSession {
 	int step_tokens;      /* most tokens of a sequence in a step of a flight: verify_rows, or 1 */
 	int forced_rows;      /* rows of a slot whatever the ladder says; 0 = by the ladder */
 	Ngrams *ngrams;       /* [slots] of plans whose drafts the host makes, else NULL */
+	uint32_t *words;      /* [verify_rows - 1, mask_words] masks of one sequence; then drafts [slots, verify_rows - 1]
+							 that were read back. NULL: no steps draft */
 	int64_t n_drafts, n_accepted; /* of the steps handed out */
 	int32_t shares[PLAN_MAX_VERIFY - 1]; /* limits of a new sequence: which drafts count as accepted (ops.h) */
 	int max_gap;          /* rows of prompts that a step may read while sequences run; 0 = any number */
@@ -240,6 +244,16 @@ AtlasStatus session_take_step(AtlasSession *s, AtlasEvent *events, int *n);
 AtlasStatus session_take_token(AtlasSession *s, int slot, int row, AtlasEvent *events, int i, bool *more);
 /* A flight without sequences has no results. Its steps may still run. */
 void session_leave_flight(AtlasSession *s, int slot);
+
+/* session_mask.c */
+
+/* Is a sequence of the flight masked? *takes_drafts: one that takes drafts. */
+bool session_has_masked(const AtlasSession *s, bool *takes_drafts);
+/* Before a step that reads `each` rows of every slot: those of masked ones have masks for as many of the drafts [slots,
+ * verify_rows - 1] as the text takes, n_later of them; NULL: for none. */
+AtlasStatus session_mask_drafts(AtlasSession *s, const int32_t *drafts, int each);
+/* The same for drafts of a head, which are made for it: what is left of such a step of the flight is its STEP_REST. */
+AtlasStatus session_mask_head(AtlasSession *s, StepSize *size);
 
 /* session_top.c */
 

@@ -59,7 +59,8 @@ void session_free_slot(AtlasSession *s, int slot)
 	free(q->inputs);
 	free(q->aside);
 	free(q->logits);
-	*q = (Sequence){.pages = q->pages, .leaves_mask = q->leaves_mask || (q->is_masked && !q->awaits_mask)};
+	*q = (Sequence){.pages = q->pages, .leaves_mask = q->leaves_mask || (q->is_masked && !q->awaits_mask),
+		.n_later = q->n_later};
 }
 
 static void claim_pages(AtlasSession *s, Sequence *q, int n)

@@ -198,6 +198,8 @@ static AtlasStatus queue(AtlasSession *s, const AtlasRequest *r, const AtlasSamp
 	q->max_new = max_new;
 	q->steps_ahead = r->top_logprobs || r->masked ? 1 : r->steps_ahead; /* a step's logits stay until the next one */
 	q->n_top = r->top_logprobs;
+	q->masks_after = s->step_tokens > 1 ? r->masks_after : NULL;
+	q->masks_ctx = r->masks_ctx;
 	return ATLAS_OK;
 }
 

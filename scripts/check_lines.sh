@@ -38,13 +38,13 @@ total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc 
 
 rooms='29510 compiler
 2390 compiler/kernelgen
-13990 artifacts
-3820 runtime/cpu
+14100 artifacts
+3900 runtime/cpu
 1780 runtime/ranks
 6200 runtime/text
-11770 runtime/cli
+11830 runtime/cli
 1460 runtime/cli/page
-7700 runtime/grammar
+8150 runtime/grammar
 11750 runtime/serve'
 
 if [ "${1-}" = --report ]; then
@@ -58,7 +58,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6860
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6970
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in

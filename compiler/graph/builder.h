@@ -14,7 +14,8 @@ void build_decoder(Compile *c);
 typedef struct StepTensors {
 	int step, row_slot, row_token, row_pos, out_row, seg;
 	int page_table, rolling_table, slot_len, slot_token, sampling, limits, rules, masks, counts;
-	int row_next, slot_draft, slot_version, ring, stop_tokens; /* the first three: -1 where no head drafts */
+	int row_next, slot_draft, slot_version, masks_later; /* -1 where nothing is drafted */
+	int ring, stop_tokens;
 	int rolling_pages; /* of a slot; 0, and rolling_table -1: all layers have pages of the pool */
 } StepTensors;
 

@@ -42,7 +42,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 	s->row_token = host(c, ROLE_INPUT, DT_i32, "row_token", DIM_ROWS, 0);
 	s->row_pos = host(c, ROLE_INPUT, DT_i32, "row_pos", DIM_ROWS, 0);
 	s->seg = host(c, ROLE_INPUT, DT_i32, "seg", g->slots, 4);
-	s->row_next = s->slot_draft = s->slot_version = -1;
+	s->row_next = s->slot_draft = s->slot_version = s->masks_later = -1;
 	if (g->verify_rows)
 		s->row_next = host(c, ROLE_INPUT, DT_i32, "row_next", DIM_ROWS, 0);
 	s->page_table = state(c, "page_table", DT_i32, g->slots, g->max_pages);
@@ -58,6 +58,7 @@ static void add_frame_tensors(Compile *c, StepTensors *s)
 		return;
 	s->slot_draft = host(c, g->ngram_max ? ROLE_INPUT : ROLE_STATE, DT_i32, "slot_draft", g->slots, g->verify_rows - 1);
 	s->slot_version = state(c, "slot_version", DT_i32, g->slots, 0);
+	s->masks_later = g_later_state(c, "masks_later", DT_i32, mask_words(g));
 }
 
 int g_logits(Compile *c, int layer, int phases, const Product *head, int x, const char *name, int64_t rows)

@@ -124,7 +124,8 @@ static void draw(Compile *c, const StepTensors *s, const DraftHead *head, const 
 	out[1] = g_tensor(c, ROLE_ACTIVATION, DT_f32, arena_printf(&c->arena, "%s.logprob", name), 1,
 		(int64_t[]){DIM_ROWS});
 	g_op(c, OP_draw, end, BOTH, attrs, (int[]){s->step, logits, head->ids, s->row_slot, s->row_pos, s->sampling,
-		s->limits, s->rules, masks, s->counts, s->slot_token, s->slot_len, s->slot_draft, out[0], out[1]});
+		s->limits, s->rules, masks, masks < 0 ? -1 : s->masks_later, s->counts, s->slot_token, s->slot_len,
+		s->slot_draft, out[0], out[1]});
 }
 
 /* Verify: what the rows draw, which says how many of them count. */

@@ -46,7 +46,7 @@ typedef struct CpuDevice {
 	uint8_t *made; /* weights that were made, NULL = none were */
 	char *paged; /* [graph->n_tensors] 1: it has pages of the pool */
 	Rolling rolling;
-	RefOperand *page_table, *counts, *masks, *slot_token;
+	RefOperand *page_table, *counts, *masks, *masks_later, *slot_draft, *slot_token;
 	float *snapshots; /* [graph->snapshots, snapshot_floats] */
 	size_t snapshot_floats;
 	uint8_t *gathered; /* weights of one tensor, or of a rank's part of it, that lie apart where they are mapped */
@@ -232,9 +232,9 @@ static AtlasStatus cpu_launch(Device *base, const StepSize *size, int n)
 	const double began = seconds_now();
 	AtlasStatus status = ATLAS_OK;
 	for (int i = 0; i < n && status == ATLAS_OK; i++) {
-		if (size->phase == VERIFY && size->each > 1 && head_drafts(d->graph))
+		if (size->phase == VERIFY && size->each > 1 && head_drafts(d->graph) && size->part != STEP_REST)
 			status = execute_draft(d, size);
-		if (status == ATLAS_OK)
+		if (status == ATLAS_OK && size->part != STEP_DRAFTS)
 			status = execute(d, size, NULL, NULL);
 	}
 	base->bucket = size->phase == PREFILL ? base->limits.prefill_rows
@@ -274,10 +274,7 @@ static AtlasStatus cpu_read(Device *base, const char *name, int64_t first, int64
 		if (first < 0 || n < 0 || first > all - n)
 			return error_set(
 				&base->error, ATLAS_ARGUMENT, "tensor %s has %lld elements", name, (long long)all);
-		if (r->dtype != DT_i32)
-			ref_convert(r, first, n, dst);
-		for (int64_t k = 0; r->dtype == DT_i32 && k < n; k++)
-			dst[k] = (float)((const int32_t *)r->data)[first + k];
+		ref_convert(r, first, n, dst);
 		return ATLAS_OK;
 	}
 	return error_set(&base->error, ATLAS_ARGUMENT, "there is no tensor %s", name);
@@ -292,12 +289,23 @@ static AtlasStatus cpu_put_pages(Device *base, int slot, int first, int n)
 	return ATLAS_OK;
 }
 
-static AtlasStatus cpu_put_mask(Device *base, int slot, const uint32_t *words)
+static AtlasStatus cpu_put_mask(Device *base, int slot, int row, const uint32_t *words)
 {
 	CpuDevice *d = (CpuDevice *)base;
-	const size_t n = (size_t)mask_words(d->graph);
-	for (int r = 0; r < d->n_all; r++)
-		memcpy((uint32_t *)d->all[r]->masks->data + (size_t)slot * n, words, sizeof *words * n);
+	const size_t n = (size_t)mask_words(d->graph), drafts = (size_t)d->graph->verify_rows - 1;
+	const size_t at = row ? (size_t)slot * drafts + (size_t)row - 1 : (size_t)slot;
+	for (int r = 0; r < d->n_all; r++) {
+		uint32_t *to = (uint32_t *)(row ? d->all[r]->masks_later : d->all[r]->masks)->data + at * n;
+		for (size_t i = 0; i < n; i++)
+			to[i] = words ? words[i] : 0;
+	}
+	return ATLAS_OK;
+}
+
+static AtlasStatus cpu_read_drafts(Device *base, int32_t *drafts)
+{
+	const RefOperand *from = ((CpuDevice *)base)->slot_draft;
+	memcpy(drafts, from->data, sizeof *drafts * (size_t)(from->shape[0] * from->shape[1]));
 	return ATLAS_OK;
 }
 
@@ -642,6 +650,10 @@ static bool find_pages(CpuDevice *d)
 			d->counts = &d->tensors[t];
 		if (strcmp(g->tensors[t].name, "masks") == 0)
 			d->masks = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "masks_later") == 0)
+			d->masks_later = &d->tensors[t];
+		if (strcmp(g->tensors[t].name, "slot_draft") == 0)
+			d->slot_draft = &d->tensors[t];
 		if (strcmp(g->tensors[t].name, "slot_token") == 0)
 			d->slot_token = &d->tensors[t];
 	}
@@ -681,9 +693,11 @@ static AtlasStatus fill_rank(CpuDevice *d, AtlasError *error)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for %d snapshots", g->snapshots);
 	if (!find_pages(d) || !take_scratch(d))
 		return error_set(error, ATLAS_NO_MEMORY, "the reference device cannot start its threads");
-	if (!d->page_table || !d->counts || !d->masks || !d->slot_token)
+	const bool lacks_drafts = g->verify_rows && (!d->masks_later || !d->slot_draft);
+	if (!d->page_table || !d->counts || !d->masks || !d->slot_token || lacks_drafts)
 		return error_set(error, ATLAS_MALFORMED, "the graph lacks tensor %s",
-			!d->page_table ? "page_table" : !d->counts ? "counts" : d->masks ? "slot_token" : "masks");
+			!d->page_table ? "page_table" : !d->counts ? "counts" : !d->masks ? "masks"
+			: !d->slot_token ? "slot_token" : d->slot_draft ? "masks_later" : "slot_draft");
 	d->base.bytes = (int64_t)(total + (size_t)g->snapshots * d->snapshot_floats * sizeof *d->snapshots +
 		d->gathered_bytes + d->scratch_bytes * (size_t)pool_threads(d->pool));
 	return ATLAS_OK;
@@ -730,7 +744,7 @@ static AtlasStatus fill(CpuDevice *d, const DeviceConfig *config, AtlasError *er
 AtlasStatus cpu_open(const DeviceConfig *config, Device **device, AtlasError *error)
 {
 	static const DeviceOps ops = {"cpu", cpu_launch, cpu_wait, cpu_look, cpu_trace, cpu_read, cpu_put_pages,
-		cpu_put_mask, cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
+		cpu_put_mask, cpu_read_drafts, cpu_copy_pages, cpu_clone_page, cpu_note_prompt, cpu_keep_states, cpu_close};
 	*device = NULL;
 	CpuDevice *d = calloc(1, sizeof *d);
 	if (!d)

@@ -64,8 +64,8 @@ typedef struct DrawOf {
 	int n, position;
 } DrawOf;
 bool ref_is_masked(const int32_t *limits);
-/* The slot's mask, NULL = it has none. */
-const uint32_t *ref_mask(const RefCall *c, int slot);
+/* The slot's mask after that many drafts, NULL = it has none. */
+const uint32_t *ref_mask(const RefCall *c, int slot, int64_t drafts);
 /* The token, -1 when the scores are not numbers or the rules leave none; penalises logits [n] in place.
  * scratch: 2 * n. */
 int ref_draw_token(const DrawOf *d, float *logits, double *scratch, float *logprob);

@@ -106,7 +106,7 @@ void ref_draw(const RefCall *c)
 		const DrawOf d = {.ids = ids, .counts = ref_ints(c, "counts") + slot * vocab,
 			.drafts = ref_ints(c, "slot_draft") + slot * most, .n_drafts = (int)(before < most ? before : most),
 			.sampling = ref_floats(c, "sampling") + slot * 8, .limits = ref_ints(c, "limits") + slot * 8,
-			.rules = ref_ints(c, "rules") + slot * PLAN_RULES * PLAN_RULE_WORDS, .mask = ref_mask(c, slot),
+			.rules = ref_ints(c, "rules") + slot * PLAN_RULES * PLAN_RULE_WORDS, .mask = ref_mask(c, slot, before),
 			.n = c->attrs.n_valid, .position = position};
 		*drawn = ref_draw_token(&d, ref_floats(c, "logits") + t * columns, scores, logprob);
 	}
@@ -158,13 +158,16 @@ static void accept_rows(const RefCall *c, int64_t t, int slot)
 {
 	const int64_t rows = ref_dim(c, "drawn", 0), vocab = ref_dim(c, "counts", 1);
 	const int32_t *limits = ref_ints(c, "limits") + slot * 8;
+	const bool is_masked = ref_is_masked(limits);
 	bool goes_on = true;
 	for (int64_t j = 0; goes_on; j++, t++) {
 		const int drawn = ref_ints(c, "drawn")[t], token = drawn < vocab ? drawn : -1;
-		const int position = ref_ints(c, "row_pos")[t] + 1, share = j < PLAN_MAX_VERIFY - 1 ? limits[4 + j] : 0;
+		const int position = ref_ints(c, "row_pos")[t] + 1;
+		const int share = j < PLAN_MAX_VERIFY - 1 && !is_masked ? limits[4 + j] : 0;
 		int done = ref_done(c, slot, token, position);
-		goes_on = done == 0 && !ref_is_masked(limits) && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
-			(share ? is_given(position, j, share) : ref_ints(c, "row_token")[t + 1] == token);
+		goes_on = done == 0 && t + 1 < rows && ref_row_slot(c, t + 1) == slot &&
+			(share ? is_given(position, j, share) : ref_ints(c, "row_token")[t + 1] == token) &&
+			(!is_masked || ref_ints(c, "drawn")[t + 1] >= 0);
 		commit(c, t, slot, j, token, goes_on ? 4 : done);
 	}
 }

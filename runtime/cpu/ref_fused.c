@@ -406,16 +406,18 @@ void ref_keys_write(const RefCall *c)
 }
 
 /* What the parts say is in the logits too. */
-static void draw_rows(const RefCall *c, RefOperand ids, RefOperand masks, RefOperand drawn, RefOperand logprob)
+static void draw_rows(const RefCall *c, RefOperand ids, bool is_masked, RefOperand drawn, RefOperand logprob)
 {
+	const RefOperand none = {0};
 	RUN(c, OP_draw, arg(c, "step"), arg(c, "logits"), ids, arg(c, "row_slot"), arg(c, "row_pos"), arg(c, "sampling"),
-		arg(c, "limits"), arg(c, "rules"), masks, arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"),
+		arg(c, "limits"), arg(c, "rules"), is_masked ? arg(c, "masks") : none,
+		is_masked ? arg(c, "masks_later") : none, arg(c, "counts"), arg(c, "slot_token"), arg(c, "slot_len"),
 		arg(c, "slot_draft"), drawn, logprob);
 }
 
 void ref_draw_best(const RefCall *c)
 {
-	draw_rows(c, (RefOperand){0}, arg(c, "masks"), arg(c, "drawn"), arg(c, "drawn_logprob"));
+	draw_rows(c, (RefOperand){0}, true, arg(c, "drawn"), arg(c, "drawn_logprob"));
 }
 
 void ref_draw_draft(const RefCall *c)
@@ -425,7 +427,7 @@ void ref_draw_draft(const RefCall *c)
 	RefOperand drawn = temporary(c, rows, 1), logprob = temporary(c, rows, 1), before = temporary(c, rows, 1);
 	drawn.dtype = before.dtype = DT_i32;
 	drawn.n_dims = logprob.n_dims = 1;
-	draw_rows(c, arg(c, "ids"), (RefOperand){0}, drawn, logprob);
+	draw_rows(c, arg(c, "ids"), false, drawn, logprob);
 	if (ref_runs(c))
 		memcpy(before.data, pos.data, (size_t)rows * sizeof(int32_t));
 	RUN(c, OP_keep_draft, drawn, slot, arg(c, "slot_len"), arg(c, "slot_draft"), arg(c, "row_token"), pos);

@@ -11,8 +11,8 @@
  *  2 rules of the slot (ops.h), of one token each, for the draw alone: position = row_pos[t] + 1, the
  *    new token's; below the rule's position l = -inf, else, if its value is not 0, l = l + value in
  *    float32. The logits as they were before are restored after 5
- *    A masked slot (limits[s,7]) draws of the ids whose bits are set in masks[s]: all others are -inf,
- *    for the draw alone as well
+ *    A masked slot (limits[s,7]) draws of the ids whose bits are set in masks[s], or, after drafts, in
+ *    masks_later: all others are -inf, for the draw alone as well
  *  3 temperature 0: the token is the largest l, the lowest id among equals. Otherwise
  *  4 z = l / temperature in float32, of which these stay:
  *      top_k > 0:  z >= the top_k-th largest, equals counted one by one
@@ -186,11 +186,14 @@ static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t ke
 
 bool ref_is_masked(const int32_t *limits) { return limits[7] & IS_MASKED; }
 
-const uint32_t *ref_mask(const RefCall *c, int slot)
+const uint32_t *ref_mask(const RefCall *c, int slot, int64_t drafts)
 {
 	if (!ref_has(c, "masks") || !ref_is_masked(ref_ints(c, "limits") + slot * 8))
 		return NULL;
-	return (const uint32_t *)ref_ints(c, "masks") + slot * ref_dim(c, "masks", 1);
+	const int64_t words = ref_dim(c, "masks", 1), most = drafts > 0 ? ref_dim(c, "masks_later", 1) : 0;
+	const int64_t j = drafts < most ? drafts : most;
+	return j <= 0 ? (const uint32_t *)ref_ints(c, "masks") + slot * words
+		: (const uint32_t *)ref_ints(c, "masks_later") + (slot * most + j - 1) * words;
 }
 
 static bool may_draw(const DrawOf *d, int v)
@@ -336,7 +339,7 @@ static void sample_out(const RefCall *c, int64_t o, int64_t t, int slot, double 
 	const int position = ref_ints(c, "row_pos")[t] + 1;
 	const DrawOf d = {.counts = counts, .sampling = ref_floats(c, "sampling") + slot * 8,
 		.limits = ref_ints(c, "limits") + slot * 8, .rules = ref_ints(c, "rules") + slot * RULES_WORDS,
-		.mask = ref_mask(c, slot), .n = c->attrs.n_valid, .position = position};
+		.mask = ref_mask(c, slot, 0), .n = c->attrs.n_valid, .position = position};
 	float logprob;
 	const int token = ref_draw_token(&d, ref_floats(c, "logits") + o * vocab, scores, &logprob);
 	const int done = ref_done(c, slot, token, position);

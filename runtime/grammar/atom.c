@@ -6,13 +6,15 @@
  * are found by the first byte that is none of these. Masks of strings, and of a state that was just there, are
  * beginnings in the same way: only what differs is walked.
  */
-#include "runtime/grammar/atom.h"
+#include "runtime/grammar/counted.h"
+#include "runtime/grammar/marked.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	PREPARED = 32,        /* masks of a grammar's lexemes that are made before its first text */
+	LARGE = 1000,         /* tokens of a mask that takes long to make */
 	MOST_PLAIN_STEPS = 3, /* within which the bytes that only lead on are chosen */
 };
 
@@ -187,7 +189,7 @@ static bool find_plain(const GrammarVocab *v, const Lexeme *l, const Item *item,
 /* Tokens of these groups alone, of any length; NULL: they are few, or there is no memory. */
 static const uint32_t *plain_set(GrammarVocab *v, uint32_t groups)
 {
-	const uint32_t few = (uint32_t)v->n_ids / 64;
+	const uint32_t few = (uint32_t)v->n_ids / 512;
 	PlainSet *s = NULL;
 	pthread_mutex_lock(&v->atoms.lock);
 	for (int i = 0; i < v->n_plain && !s; i++)
@@ -282,6 +284,27 @@ static bool walk_marks(Exits *x, const Atoms *a, const Lexeme *l, const Item *it
 	}
 }
 
+/* The same of a lexeme that does not count, where it does not matter how many plain bytes came before. *done: it does
+ * not. */
+static bool add_marked(const Atoms *a, AtomMask *m, const Lexeme *l, const Item *item, const Plain *p, bool *done)
+{
+	const GrammarVocab *v = a->v;
+	AtomTable *t = (AtomTable *)&a->g->atoms;
+	MarkedKey first = {item->a, p->groups, p->other, 1, {0}}, later = {item->a, p->groups, p->other, 0, {0}};
+	*done = false;
+	for (int b = 0; b < 256; b++) {
+		const bool is_other = p->other >> v->group[b] & 1;
+		first.to[b] = (uint16_t)(is_other ? lexeme_step(l, item->b, (uint8_t)b) : 0);
+		later.to[b] = (uint16_t)(is_other ? lexeme_step(l, a->after[1].state, (uint8_t)b) : 0);
+		for (uint32_t i = 2; i <= p->reach && is_other; i++)
+			if (lexeme_step(l, a->after[i].state, (uint8_t)b) != later.to[b])
+				return true;
+	}
+	const Marked *one = marked_tokens(t, v, l, &first, a->levels), *two = marked_tokens(t, v, l, &later, a->levels);
+	*done = one && two && marked_can_reach(two, v, p->reach);
+	return !*done || marked_add(m, v, one, two, p->reach);
+}
+
 /* By the set of tokens of plain bytes. *done: there is one. */
 static bool fill_plain(const Atoms *a, AtomMask *m, const Lexeme *l, const Item *item, bool *done)
 {
@@ -300,7 +323,10 @@ static bool fill_plain(const Atoms *a, AtomMask *m, const Lexeme *l, const Item 
 		m->words[i] = set[i] & (p.reach < SHORT ? v->upto[(size_t)p.reach * (size_t)v->n_words + (size_t)i] : ~0u);
 	for (uint32_t i = 0; p.reach >= SHORT && i < v->n_longer && v->longer[i].chars > p.reach; i++)
 		vocab_clear(v, m->words, v->longer[i].at);
-	return walk_marks(&x, a, l, item, &p);
+	bool is_marked = false;
+	if (item->kind == NODE_LEXEME && !add_marked(a, m, l, item, &p, &is_marked))
+		return false;
+	return is_marked || walk_marks(&x, a, l, item, &p);
 }
 
 /* Ends of strings at places [from, until). */
@@ -401,18 +427,24 @@ static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t stat
 
 static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 {
-	enum { FAR = 16 }; /* bytes: where two states differ later than this, a few parts of the tree do */
+	enum { FAR = NEAR_BYTES }; /* bytes: where two states differ later than this, a few parts of the tree do */
 	const GrammarVocab *v = a->v;
 	const size_t bytes = sizeof *m->words * (size_t)v->n_words;
 	bool done;
 	if (item->kind == NODE_STRING && item->b == STRING_START)
 		return fill_string(m, v, item->c, item->d);
+	if (item->kind == NODE_STRING && item->c == 0 && item->d == ENDLESS && m != &a->scratch &&
+		counted_walk(m, v, &v->string, item->b, a->levels))
+		return true;
 	if (item->kind == NODE_STRING) {
 		memset(m->words, 0, bytes);
 		return fill_character(m, v, item->b, item->c, item->d, a->levels);
 	}
 	const Lexeme *l = &a->g->lexemes[item->a];
 	const bool counts = item->kind == NODE_COUNTED && (item->c > 0 || item->d != ENDLESS);
+	if (item->kind == NODE_COUNTED && !counts && !l->has_gaps && m != &a->scratch &&
+		counted_walk(m, v, l, item->b, a->levels))
+		return true;
 	const bool is_last = !counts && a->last.mask && a->last.lexeme == item->a;
 	if (!counts && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, a->levels);
@@ -425,6 +457,16 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 		return fill_near(m, v, item->b, &a->last, l, a->levels);
 	memset(m->words, 0, bytes);
 	return walk_lexeme(&(Exits){.m = m}, v, l, item, 0, (Level){v->n, item->b, 0}, a->levels);
+}
+
+static void free_mask(AtomMask *m)
+{
+	if (m) {
+		free(m->words);
+		free(m->exits);
+		counted_free(m->counts);
+	}
+	free(m);
 }
 
 static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t slot)
@@ -443,10 +485,45 @@ static const AtomMask *note(Atoms *a, const Item *of, const AtomMask *m)
 	return m;
 }
 
-const AtomMask *atom_mask(Atoms *a, const Item *of)
+/* Of a lexeme that counts, from the mask of the same state without bounds. NULL: there is none that can be had so. */
+static const AtomMask *derive(Atoms *a, const Item *of)
+{
+	const Lexeme *l = of->kind == NODE_STRING ? &a->v->string : &a->g->lexemes[of->a];
+	if (l->has_gaps || (of->c == 0 && of->d == ENDLESS))
+		return NULL;
+	const AtomMask *base = atom_mask(a, &(Item){.kind = of->kind, .a = of->a, .b = of->b, .d = ENDLESS});
+	AtomMask *m = &a->scratch;
+	Item item = *of;
+	if (!base || !base->counts)
+		return NULL;
+	counted_clip(base, l, &item);
+	if (item.c == 0 && item.d == ENDLESS)
+		return base;
+	free(m->exits);
+	m->exits = NULL;
+	m->n_exits = 0;
+	if (!m->words)
+		m->words = malloc(sizeof *m->words * (size_t)a->v->n_words);
+	return m->words && counted_mask(m, base, a->v, l, &item) ? m : NULL;
+}
+
+static bool has_tokens(const AtomMask *m, const GrammarVocab *v, int least)
+{
+	int n = 0;
+	for (int i = 0; i < v->n_words && n < least; i++)
+		n += __builtin_popcount(m->words[i]);
+	return n >= least;
+}
+
+/* NULL too where it is made now and has fewer tokens than `least`. */
+static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 {
 	const GrammarVocab *v = a->v;
 	const bool is_string = of->kind == NODE_STRING;
+	const bool counts = of->kind == NODE_COUNTED || (is_string && of->b != STRING_START);
+	const AtomMask *derived = counts ? derive(a, of) : NULL;
+	if (derived)
+		return derived;
 	Item item[1] = {*of};
 	if (item->kind != NODE_LEXEME) { /* counts beyond what a token can have make no difference */
 		const uint32_t most = v->depth + 1 + (is_string ? 0 : a->g->lexemes[of->a].span);
@@ -472,15 +549,11 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
 	if (m)
 		m->n_exits = 0;
-	const bool ok = m && m->words && fill_atom(a, m, item);
+	const bool ok = m && m->words && fill_atom(a, m, item) && has_tokens(m, v, least);
 	if (is_full)
 		return ok ? m : NULL;
 	if (!ok) {
-		if (m) {
-			free(m->words);
-			free(m->exits);
-		}
-		free(m);
+		free_mask(m);
 		return NULL;
 	}
 	memcpy(m->key, key, sizeof m->key);
@@ -492,13 +565,12 @@ const AtomMask *atom_mask(Atoms *a, const Item *of)
 		table->n++;
 	}
 	pthread_mutex_unlock(&table->lock);
-	if (other) {
-		free(m->words);
-		free(m->exits);
-		free(m);
-	}
+	if (other)
+		free_mask(m);
 	return note(a, of, other ? other : m);
 }
+
+const AtomMask *atom_mask(Atoms *a, const Item *of) { return make_atom(a, of, 0); }
 
 bool atoms_open(Atoms *a, const Grammar *g, const GrammarVocab *v)
 {
@@ -544,10 +616,32 @@ static bool prepare_lexeme(Atoms *a, const Item *start, uint32_t most)
 	return true;
 }
 
+/* What masks of its states have in common, and large ones that have nothing in common with others. */
+static bool prepare_marked(Atoms *a, uint32_t lexeme, uint32_t *left)
+{
+	const Lexeme *l = &a->g->lexemes[lexeme];
+	AtomMask m = {.words = malloc(sizeof *m.words * ((size_t)a->v->n_words + 1))};
+	bool ok = m.words;
+	for (uint32_t s = 1; s < l->n_states && *left && ok; s++, --*left) {
+		const Item item = {.kind = NODE_LEXEME, .a = lexeme, .b = s};
+		bool done;
+		if (l->ends[s] || is_like_string(a->v, l, s))
+			continue;
+		m.n_exits = 0;
+		ok = fill_plain(a, &m, l, &item, &done);
+		free(m.exits);
+		m.exits = NULL;
+		if (ok && !done && a->g->atoms.n < MOST_ATOMS / 2)
+			make_atom(a, &item, LARGE);
+	}
+	free(m.words);
+	return ok;
+}
+
 void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 {
 	Atoms a;
-	uint32_t n = 0;
+	uint32_t n = 0, states = 1000;
 	bool ok = atoms_open(&a, g, v);
 	for (uint32_t s = 1; ok && s < v->string.n_states; s++)
 		if (!v->string.ends[s])
@@ -560,8 +654,10 @@ void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 		if ((o->kind != NODE_LEXEME && !counts) || g->lexemes[o->a].ends[1])
 			continue;
 		const uint32_t share = n < PREPARED ? PREPARED / n : 1;
-		ok = prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = counts ? o->b : 0,
-			.d = counts ? o->c : 0}, share);
+		const bool has_bounds = counts && g->lexemes[o->a].has_gaps; /* other masks are made of those without */
+		ok = counts || prepare_marked(&a, o->a, &states);
+		ok = ok && prepare_lexeme(&a, &(Item){.kind = o->kind, .a = o->a, .b = 1, .c = has_bounds ? o->b : 0,
+			.d = has_bounds ? o->c : counts ? ENDLESS : 0}, share);
 		left -= share;
 	}
 	atoms_close(&a);

@@ -87,6 +87,9 @@ bool grammar_text_mask(GrammarText *t, uint32_t *words);
  * was. */
 bool grammar_text_push(GrammarText *t, int32_t token);
 bool grammar_text_push_bytes(GrammarText *t, const void *bytes, size_t n);
+/* Until grammar_text_back, which makes the text what it is now, tokens are only tried. */
+void grammar_text_try(GrammarText *t);
+void grammar_text_back(GrammarText *t);
 /* Could it, outside of a list whose items must differ? */
 bool grammar_text_takes(GrammarText *t, const void *bytes, size_t n);
 bool grammar_text_is_whole(const GrammarText *t); /* may the text end here? */

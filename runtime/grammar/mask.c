@@ -23,6 +23,12 @@ struct GrammarText {
 	Atoms atoms;
 	uint32_t *way, *until;   /* [depth of the tree + 2] of a walk */
 	struct { uint32_t state, *words; } kept[KEPT]; /* state 0 = none */
+	struct Tried {           /* what it was when bytes were begun to be tried */
+		bool is_on, has_begun;
+		uint32_t state;
+		Effort effort;
+	} tried;
+	Undo *undo; uint32_t n_undo, undo_cap; /* bytes of these, or of one push, where items must differ */
 };
 
 /* Masks of states ------------------------------------------------------------ */
@@ -165,19 +171,26 @@ static bool clear_repeated(GrammarText *t, uint32_t state, uint32_t from, uint32
 	return !t->m.effort.why;
 }
 
+/* Without losing states that the text may go back to. */
+static bool make_room(GrammarText *t, bool *forgot)
+{
+	*forgot = false;
+	return t->tried.is_on ? !t->m.effort.why : match_forget(&t->m, &t->state, forgot);
+}
+
 bool grammar_text_mask(GrammarText *t, uint32_t *words)
 {
 	const int slot = (int)(t->state % KEPT);
 	const size_t bytes = sizeof *words * (size_t)t->v->n_words;
 	bool forgot;
 	if (t->g->has_fresh)
-		return match_forget(&t->m, &t->state, &forgot) && make_mask(t, words) &&
+		return make_room(t, &forgot) && make_mask(t, words) &&
 			clear_repeated(t, t->state, 0, t->v->n, false, words) && hide_first(t, words);
 	if (t->state && t->kept[slot].state == t->state) {
 		memcpy(words, t->kept[slot].words, bytes);
 		return true;
 	}
-	if (!match_forget(&t->m, &t->state, &forgot) || !make_mask(t, words))
+	if (!make_room(t, &forgot) || !make_mask(t, words))
 		return false;
 	for (int i = 0; forgot && i < KEPT; i++)
 		t->kept[i].state = 0;
@@ -227,23 +240,23 @@ void grammar_text_close(GrammarText *t)
 	free(t->ends);
 	free(t->way);
 	free(t->until);
+	free(t->undo);
 	free(t);
 }
 
 /* All bytes or none. */
 static bool push_unique(GrammarText *t, const uint8_t *bytes, size_t n)
 {
-	Undo *undo = malloc(sizeof *undo * (n + 1));
-	uint32_t s = undo ? t->state : 0;
-	size_t k = 0;
-	for (; k < n && s; k += s != 0)
-		if (!(s = unique_step(&t->unique, &t->m, s, bytes[k], &undo[k])))
-			break;
+	const uint32_t first = t->n_undo = t->tried.is_on ? t->n_undo : 0;
+	uint32_t s = n < UINT32_MAX / 2 && GROW(&t->m.effort, t->undo, t->undo_cap, first + (uint32_t)n) ? t->state : 0;
+	for (size_t k = 0; k < n && s; k++) {
+		s = unique_step(&t->unique, &t->m, s, bytes[k], &t->undo[t->n_undo]);
+		t->n_undo += s != 0;
+	}
 	if (s && !unique_goes_on(&t->unique, &t->m, s))
 		s = 0;
-	while (!s && k > 0)
-		unique_undo(&t->unique, &undo[--k]);
-	free(undo);
+	while (!s && t->n_undo > first)
+		unique_undo(&t->unique, &t->undo[--t->n_undo]);
 	t->state = s ? s : t->state;
 	t->has_begun |= s != 0;
 	return s != 0;
@@ -278,6 +291,22 @@ bool grammar_text_push(GrammarText *t, int32_t token)
 	bool special;
 	return token >= 0 && token < t->v->n_ids && tok_token_bytes(t->v->tok, token, &bytes, &n, &special) && !special &&
 		grammar_text_push_bytes(t, bytes, n);
+}
+
+void grammar_text_try(GrammarText *t)
+{
+	t->tried = (struct Tried){true, t->has_begun, t->state, t->m.effort};
+	t->n_undo = 0;
+}
+
+void grammar_text_back(GrammarText *t)
+{
+	while (t->g->has_fresh && t->n_undo > 0)
+		unique_undo(&t->unique, &t->undo[--t->n_undo]);
+	t->state = t->tried.state;
+	t->has_begun = t->tried.has_begun;
+	t->m.effort = t->tried.effort; /* what could not be tried says nothing of what comes */
+	t->tried.is_on = false;
 }
 
 bool grammar_text_is_whole(const GrammarText *t) { return t->m.states[t->state].is_whole; }

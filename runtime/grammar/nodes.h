@@ -23,19 +23,34 @@ typedef enum NodeKind {
 
 typedef struct Node { uint8_t kind; uint32_t a, b, c; } Node;
 
+/* Of a state of a lexeme that counts (counted.c): tokens with as many characters after which it is in one state. */
+typedef struct CountSet {
+	uint32_t chars, state;
+	uint32_t *words;      /* NULL: they are few, and at these places of the tree */
+	uint32_t *places, n, cap;
+} CountSet;
+typedef struct CountExit { uint32_t place, chars, state; } CountExit;
+typedef struct CountSets {
+	CountSet *at; uint32_t n, cap;
+	CountExit *exits; uint32_t n_exits, exits_cap; /* as those of the mask */
+	uint32_t most; /* characters of a token */
+} CountSets;
+
 /* Which tokens a lexeme's state takes (mask.c). */
 typedef struct AtomMask {
 	struct AtomMask *next;
 	uint32_t key[5]; /* kind, lexeme, state, least and most characters */
 	uint32_t *words; /* the lexeme goes on, or ends with the token */
 	uint32_t *exits; uint32_t n_exits; /* places of the tree where it may end and bytes follow */
+	CountSets *counts;  /* where any number of characters may come, else NULL; owned */
 } AtomMask;
 
-enum { ATOM_SLOTS = 256, MOST_ATOMS = 128 };
+enum { ATOM_SLOTS = 256, MOST_ATOMS = 256 };
 typedef struct AtomTable { /* filled while it is used, in any thread; entries stay to the end */
 	pthread_mutex_t lock;
 	AtomMask *slots[ATOM_SLOTS];
 	int n;
+	struct Marked *marked; int n_marked; /* of a grammar's lexemes (marked.h) */
 } AtomTable;
 
 struct Grammar {

@@ -603,7 +603,7 @@ static uint32_t only_list(const Parser *p, uint32_t node)
 /* ^...X{m,n}...$ with a fixed length of all but X: without m and n, which *lo and *hi become for the whole. */
 static void take_counts_out(Parser *p, uint32_t root, uint32_t *lo, uint32_t *hi)
 {
-	enum { MANY = 300 /* fewer are quicker as states, of which neighbours are alike */ };
+	enum { MANY = 48 /* fewer are quicker as states, of which neighbours are alike */ };
 	const uint32_t list = only_list(p, root);
 	uint32_t long_one = 0, n = 0, last = 0;
 	uint64_t fixed = 0, one;

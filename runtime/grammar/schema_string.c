@@ -199,6 +199,7 @@ static bool schema_string(Schemas *b, json_t *schema, Lexeme *l)
 
 uint32_t schema_string_node(Schemas *b, json_t *schema)
 {
+	enum { LONG = 48 }; /* characters */
 	enum { FEW = 16000, MANY = 40000 }; /* states, of an automaton that counts by itself */
 	Lexeme l = {0};
 	uint32_t lo, hi;
@@ -206,7 +207,7 @@ uint32_t schema_string_node(Schemas *b, json_t *schema)
 		return NONE;
 	const uint32_t most = hi != ENDLESS ? hi : lo;
 	const uint64_t states = (uint64_t)most * l.n_states;
-	if (states > FEW && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
+	if ((states > FEW || most >= LONG) && !lexeme_is_empty(&l) && !json_object_get(schema, "not")) {
 		if (!lexeme_count(&l, &b->g->string, &b->g->effort)) {
 			lexeme_free(&l);
 			return NONE;

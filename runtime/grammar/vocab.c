@@ -211,6 +211,7 @@ static bool fill(GrammarVocab *v)
 	v->not_first = calloc((size_t)v->n_words + 1, sizeof *v->not_first);
 	Effort e = {.left = 10000000, .at = -1};
 	if (!v->height || !v->same || !v->not_first || !lexeme_of_string(&v->string, &e) ||
+		!lexeme_count(&v->string, &v->string, &e) ||
 		(tok_n_ids(tok) > v->n_ids && !leave_out(v)))
 		return false;
 	memset(v->same, -1, sizeof *v->same * (size_t)v->n_ids);
@@ -250,8 +251,10 @@ void atoms_free(AtomTable *t)
 			next = m->next;
 			free(m->words);
 			free(m->exits);
+			counted_free(m->counts);
 			free(m);
 		}
+	marked_free(t->marked);
 	pthread_mutex_destroy(&t->lock);
 }
 

@@ -65,5 +65,7 @@ static inline void vocab_clear(const GrammarVocab *v, uint32_t *words, uint32_t 
 }
 
 void atoms_free(AtomTable *t);
+void counted_free(CountSets *c); /* NULL is fine */
+void marked_free(struct Marked *all); /* the same */
 
 #endif

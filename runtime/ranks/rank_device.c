@@ -82,7 +82,7 @@ static bool post_step(Ranked *r, RecordKind kind, const StepSize *s, int n)
 	int64_t from = 0, bytes = 0;
 	const uint8_t *image = s->is_same ? NULL : cuda_image(r->inner, s, &from, &bytes);
 	return POST(r, kind, image ? image + from : NULL, bytes, (int)s->phase, s->rows, s->outs, s->segs, s->each,
-		s->flags, s->is_same, n, (int)from);
+		s->flags, s->is_same, n, (int)from, (int)s->part);
 }
 
 static AtlasStatus ranked_launch(Device *d, const StepSize *size, int n)
@@ -123,11 +123,17 @@ static AtlasStatus ranked_put_pages(Device *d, int slot, int first, int n)
 		? seen(r, r->inner->ops->put_pages(r->inner, slot, first, n)) : lost(r);
 }
 
-static AtlasStatus ranked_put_mask(Device *d, int slot, const uint32_t *words)
+static AtlasStatus ranked_put_mask(Device *d, int slot, int row, const uint32_t *words)
 {
 	Ranked *r = (Ranked *)d;
-	return POST(r, PUT_MASK, words, 4 * (int64_t)mask_words(r->graph), slot)
-		? seen(r, r->inner->ops->put_mask(r->inner, slot, words)) : lost(r);
+	return POST(r, PUT_MASK, words, words ? 4 * (int64_t)mask_words(r->graph) : 0, slot, row)
+		? seen(r, r->inner->ops->put_mask(r->inner, slot, row, words)) : lost(r);
+}
+
+static AtlasStatus ranked_read_drafts(Device *d, int32_t *drafts)
+{
+	Ranked *r = (Ranked *)d;
+	return seen(r, r->inner->ops->read_drafts(r->inner, drafts));
 }
 
 static AtlasStatus ranked_copy_pages(Device *d, const int32_t *pages, int n, uint8_t *bytes, bool is_back)
@@ -174,8 +180,8 @@ static void ranked_close(Device *d)
 }
 
 static const DeviceOps ranked_ops = {"cuda", ranked_launch, ranked_wait, ranked_look, ranked_trace, ranked_read,
-	ranked_put_pages, ranked_put_mask, ranked_copy_pages, ranked_clone_page, ranked_note_prompt, ranked_keep_states,
-	ranked_close};
+	ranked_put_pages, ranked_put_mask, ranked_read_drafts, ranked_copy_pages, ranked_clone_page, ranked_note_prompt,
+	ranked_keep_states, ranked_close};
 
 AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error)
 {
@@ -208,7 +214,7 @@ static AtlasStatus replay_step(Device *d, const RankRecord *from)
 {
 	const int *a = from->args;
 	const StepSize size = {.phase = (PhaseKind)a[0], .rows = a[1], .outs = a[2], .segs = a[3], .each = a[4],
-		.flags = a[5], .is_same = a[6]};
+		.flags = a[5], .is_same = a[6], .part = (StepPart)a[9]};
 	AtlasStatus s = ATLAS_OK;
 	if (from->bytes) {
 		s = d->ops->wait(d);
@@ -262,7 +268,8 @@ static AtlasStatus replay(Device *d, const RankRecord *from, const Graph *g, Asi
 		return d->ops->put_pages(d, a[0], a[1], a[2]);
 	case PUT_MASK:
 		s = d->ops->wait(d);
-		return s == ATLAS_OK ? d->ops->put_mask(d, a[0], (const uint32_t *)(const void *)from->data) : s;
+		return s == ATLAS_OK
+			? d->ops->put_mask(d, a[0], a[1], from->bytes ? (const uint32_t *)(const void *)from->data : NULL) : s;
 	case COPY_PAGES:
 		return replay_copy(d, from, list);
 	case CLONE_PAGE:

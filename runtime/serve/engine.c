@@ -234,8 +234,17 @@ static void guide(Engine *e, Sequence *s, EngineEvent *token)
 	e->running[s->slot] = NULL;
 }
 
+/* AtlasMasksFn */
+static int masks_after(void *ctx, int slot, const int32_t *drafts, int n, uint32_t *words)
+{
+	(void)slot;
+	return guide_masks_after(((Sequence *)ctx)->guide, drafts, n, words);
+}
+
 static AtlasStatus start_one(Engine *e, Sequence *s)
 {
+	s->request.masks_after = masks_after;
+	s->request.masks_ctx = s;
 	if (!s->scores || s->is_scored)
 		return atlas_request_start(e->session, &s->request, &s->slot);
 	s->plan = e->options.plan;

@@ -181,3 +181,28 @@ bool guide_push(Guide *g, int32_t token)
 }
 
 bool guide_is_over(const Guide *g) { return !g->is_free && grammar_text_is_over(g->text); }
+
+int guide_masks_after(Guide *g, const int32_t *drafts, int n, uint32_t *words)
+{
+	const Guide before = *g;
+	const int n_words = g->vocab->n_words;
+	const size_t bytes = sizeof *words * (size_t)n_words;
+	int k = 0;
+	grammar_text_try(g->text);
+	for (; k < n; k++) {
+		const int32_t draft = drafts[k];
+		const bool is_id = draft >= 0 && draft < g->vocab->n_ids;
+		if (!is_id || !(g->words[draft / 32] >> draft % 32 & 1) || !guide_push(g, draft) || guide_is_over(g))
+			break;
+		g->words = words + (size_t)k * (size_t)n_words;
+		if (g->is_free)
+			memcpy(g->words, before.words, bytes);
+		else if (grammar_text_mask(g->text, g->words))
+			allow_marks(g);
+		else
+			break;
+	}
+	grammar_text_back(g->text);
+	*g = before;
+	return k;
+}

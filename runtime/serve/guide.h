@@ -21,6 +21,9 @@ Guide *guide_open(const GuideSource *source, const int32_t *ends, int n_ends);
 void guide_close(Guide *g); /* NULL is fine */
 /* The mask [*n_words] of the next token, until the next call. NULL: it is not known. */
 const uint32_t *guide_mask(Guide *g, int *n_words);
+/* Masks [n, n_words] after the first, second, ... of drafts [n], while the text takes them and goes on, by what
+ * guide_mask gave last; returns how many. The text stays as it was. */
+int guide_masks_after(Guide *g, const int32_t *drafts, int n, uint32_t *words);
 /* False: the token was none of the mask's. */
 bool guide_push(Guide *g, int32_t token);
 bool guide_is_over(const Guide *g); /* the text is whole and cannot go on */

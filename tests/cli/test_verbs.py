@@ -337,7 +337,7 @@ def test_a_plan_of_an_older_format(atlas, tmp_path, words):
     assert run.returncode == 8, run.stderr
     assert run.stdout == ""
     assert (
-        f"{OLD}: plan format version 15: this program reads version 17; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
+        f"{OLD}: plan format version 15: this program reads version 18; `atlasc MODEL_DIR -o PLAN` makes the plan anew\n"
         in run.stderr
     )
     assert OLD.read_bytes() == before

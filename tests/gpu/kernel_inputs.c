@@ -274,12 +274,13 @@ static const float *logits_of(const Case *c, int t)
 		: (const float *)c->buf[logits].before + row * case_value(c, "V", 1);
 }
 
-/* The token that a row of the slot would be most likely to draw, or has drawn; -1 when the slot has none. */
-static int32_t likely_token(const Case *c, int64_t slot)
+/* The token that a row of the slot, `skipped` ones after its first, would be most likely to draw, or has drawn; -1 when
+ * the slot has none. */
+static int32_t likely_token(const Case *c, int64_t slot, int64_t skipped)
 {
 	const int drawn = case_field(c, "drawn"), ids = case_field(c, "ids");
 	for (int t = 0; c->step.slot && t < c->step.rows; t++) { /* acquire has no rows */
-		if (c->step.slot[t] != slot)
+		if (c->step.slot[t] != slot || skipped-- > 0)
 			continue;
 		if (drawn >= 0 && c->tmpl->fields[drawn].role == OPERAND_IN)
 			return ((const int32_t *)c->buf[drawn].before)[t];
@@ -295,17 +296,18 @@ static int32_t likely_token(const Case *c, int64_t slot)
 }
 
 /* Of every second column, of few, of one, of the likeliest alone or of all but it, of those with low scores, of all;
- * now and then of none. */
-static void fill_masks(Case *c, int32_t *a, int64_t slots)
+ * now and then of none. A row of masks for each of `each` rows of a slot, after `skipped` others. */
+static void fill_masks(Case *c, int32_t *a, int64_t rows, int64_t each, int64_t skipped)
 {
 	const int64_t vocab = case_value(c, "V", 1), words = (vocab + 31) / 32;
-	for (int64_t s = 0; s < slots; s++) {
+	for (int64_t s = 0; s < rows; s++) {
 		const int64_t one = random_below(&c->random, vocab);
-		const int32_t likely = likely_token(c, s);
+		int64_t before = s % each + skipped;
+		const int32_t likely = likely_token(c, s / each, before);
 		const int kind = (int)random_below(&c->random, one_in(&c->random, 9) ? 8 : 7);
 		const float *l = NULL;
 		for (int t = 0; c->step.slot && t < c->step.rows && !l; t++)
-			l = c->step.slot[t] == s ? logits_of(c, t) : NULL;
+			l = c->step.slot[t] == s / each && before-- == 0 ? logits_of(c, t) : NULL;
 		for (int64_t v = 0; v < vocab; v++) {
 			const bool may[] = {kind == 0 && one_in(&c->random, 2), kind == 1 && one_in(&c->random, 300), v == one,
 				v == likely, v != likely, l ? l[v] < -3 : v % 7 == 0, true, false};
@@ -323,7 +325,7 @@ static void fill_rules(Case *c, int32_t *a, int64_t slots)
 	int32_t *order = permutation(c, n);
 	for (int64_t s = 0; s < slots; s++) {
 		const int64_t first = random_below(&c->random, n), at = (first + random_below(&c->random, 20)) % n;
-		const int32_t likely = likely_token(c, s);
+		const int32_t likely = likely_token(c, s, 0);
 		for (int64_t i = 0; i < n && likely >= 0; i++)
 			if (order[i] == likely) {
 				order[i] = order[at];
@@ -365,15 +367,18 @@ static void fill_lengths(Case *c, int32_t *a, bool tokens)
 	}
 }
 
-/* Rows of drafts stand a few positions behind the slot's length, the row that is held at its last one. */
+/* Rows of drafts stand a few positions behind the slot's length, the row that is held at its last one; where each has
+ * a mask of its own, the last one after all drafts, too. */
 static void fill_draft_lengths(Case *c, int32_t *a)
 {
 	const Rows *s = &c->step;
+	const bool later = has(c, "masks_later");
 	const int64_t drafts = case_value(c, "DRAFTS", 1);
 	for (int64_t i = 0; i < case_value(c, "SLOTS", 1); i++)
 		a[i] = (int32_t)random_below(&c->random, 1000);
 	for (int t = 0; t < s->rows; t++) {
-		const int32_t length = s->slot[t] < 0 ? -1 : s->pos[t] + 1 - (int32_t)random_below(&c->random, drafts);
+		const int32_t behind = (int32_t)random_below(&c->random, drafts + later) - !later;
+		const int32_t length = s->slot[t] < 0 ? -1 : s->pos[t] - behind;
 		if (length >= 0 && !one_in(&c->random, 8))
 			a[s->slot[t]] = length;
 	}
@@ -486,7 +491,9 @@ static bool fill_integers(Case *c, const char *name, CaseBuffer *b)
 	else if (strcmp(name, "rules") == 0)
 		fill_rules(c, a, b->shape[0]);
 	else if (strcmp(name, "masks") == 0)
-		fill_masks(c, a, b->shape[0]);
+		fill_masks(c, a, b->shape[0], 1, 0);
+	else if (strcmp(name, "masks_later") == 0)
+		fill_masks(c, a, b->shape[0] * b->shape[1], b->shape[1], 1);
 	else if (strcmp(name, "counts") == 0)
 		fill_counts(c, a, b->n);
 	else if (token) /* some sequences have ended */
@@ -674,7 +681,7 @@ bool case_operand(Case *c, int field)
 	/* what an operand is made from comes first, whatever the order of the fields */
 	static const struct { const char *name, *needs; } order[] = {{"kv", "page_table"}, {"kv_block", "page_table"},
 		{"best", "logits"}, {"best_id", "logits"}, {"slot_len", "slot_token"}, {"row_token", "drawn"},
-		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}, {"masks", "logits"}};
+		{"rules", "logits"}, {"rules", "ids"}, {"rules", "drawn"}, {"masks", "logits"}, {"masks_later", "logits"}};
 	for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
 		int needs = case_field(c, order[i].needs);
 		if (strcmp(c->tmpl->fields[field].name, order[i].name) == 0 && needs >= 0 && c->buf[needs].present &&

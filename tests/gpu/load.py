@@ -16,6 +16,9 @@ Arrivals of --rate are Poisson, from the seed, or with --even equally far apart.
 --beside N: N other answers run throughout each row of --rate, from before its first request on, and are to end after
 its last one. A second line has the gaps between their tokens while requests came, the longest too, and the seconds from
 the first of them to the end of the last: all of these the device is busy, so that of equal work the shorter is cheaper.
+
+--structured P: of 100 requests P are held to a schema, whose texts are longer than any answer. A second line has the gaps
+of these and of the others.
 """
 
 from __future__ import annotations
@@ -30,6 +33,23 @@ import time
 import urllib.parse
 
 
+SCHEMA = {
+    "type": "array",
+    "minItems": 1000,
+    "items": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 40},
+            "age": {"type": "integer"},
+            "kind": {"enum": ["person", "place", "thing"]},
+            "code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{4,8}$"},
+        },
+        "required": ["name", "age", "kind", "code"],
+        "additionalProperties": False,
+    },
+}
+
+
 class Answer:
     """One request: when it began, when each token came (seconds), its text; `error` says why it is none."""
 
@@ -40,7 +60,7 @@ class Answer:
         self.times: list[float] = []
         self.text = ""
         self.error = ""
-        self.done = False
+        self.done = self.structured = False
 
     def read(self):
         """Reads what came. That takes longer than taking it, and so it waits until nothing is timed any more."""
@@ -69,9 +89,15 @@ class Answer:
             self.error = self.error or "the stream ended early"
 
 
-async def ask(args, prompt, tokens=None, began=None) -> Answer:
+def is_structured(args, number):
+    """Is request `number` held to the schema?"""
+    return number * 37 % 100 < args.structured
+
+
+async def ask(args, prompt, tokens=None, began=None, structured=False) -> Answer:
     """Streams one completion over a connection of its own, of args.answer tokens or so many; `began`: released at the first, or the end."""
     answer = Answer()
+    answer.structured = structured
     fields = {
         "prompt": prompt,
         "max_tokens": tokens or args.answer,
@@ -83,6 +109,8 @@ async def ask(args, prompt, tokens=None, began=None) -> Answer:
         fields["model"] = args.model
     if args.ignore_eos:
         fields["ignore_eos"] = True
+    if structured:
+        fields["structured_outputs"] = {"json": SCHEMA}
     body = json.dumps(fields).encode()
     url = urllib.parse.urlsplit(args.url)
     head = (
@@ -151,7 +179,7 @@ async def in_flight(args, n, total):
 
     async def one_after_the_other():
         for number in numbers:
-            answers.append(await ask(args, prompt_of(args, number)))
+            answers.append(await ask(args, prompt_of(args, number), structured=is_structured(args, number)))
 
     await asyncio.gather(*(one_after_the_other() for _ in range(n)))
     return answers
@@ -161,9 +189,9 @@ async def at_rate(args, rate, total, prompts=None):
     """`total` requests that arrive as a Poisson process of `rate` a second, or evenly, whatever is still running."""
     prompts = prompts or [prompt_of(args, number) for number in range(total)]  # made before any time counts
     draw, tasks, due = random.Random(args.seed), [], time.perf_counter()
-    for prompt in prompts:
+    for number, prompt in enumerate(prompts):
         await asyncio.sleep(max(0, due - time.perf_counter()))
-        tasks.append(asyncio.create_task(ask(args, prompt)))
+        tasks.append(asyncio.create_task(ask(args, prompt, structured=is_structured(args, number))))
         due += 1 / rate if args.even else draw.expovariate(rate)
     return await asyncio.gather(*tasks)
 
@@ -216,6 +244,18 @@ def figures(answers, warm_up):
     }
 
 
+def figures_structured(answers):
+    """Of answers held to the schema, and of the others, those of the warm-up too."""
+    row = {}
+    for name, structured in (("structured", True), ("free", False)):
+        some = [a for a in answers if not a.error and a.structured == structured]
+        gaps = [1e3 * (b - a) for x in some for a, b in zip(x.times, x.times[1:])]
+        row |= {f"{name}_answers": len(some), f"{name}_gap_p50_ms": percentile(gaps, 50)}
+        row |= {f"{name}_gap_mean_ms": sum(gaps) / len(gaps) if gaps else float("nan")}
+        row |= {f"{name}_gap_p99_ms": percentile(gaps, 99)}
+    return row
+
+
 def figures_beside(answers, others):
     """Of the answers beside: gaps that end between the first request and the last one's first token."""
     good = [a for a in others if not a.error and a.times]
@@ -263,6 +303,7 @@ def main():
     parser.add_argument("--answer", type=int, default=256, help="tokens")
     parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
     parser.add_argument("--lowest", type=int, default=1000, help="and not below this one, to miss control tokens")
+    parser.add_argument("--structured", type=int, default=0, help="of 100 requests these are held to a schema")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-ignore-eos", dest="ignore_eos", action="store_false")
@@ -299,6 +340,8 @@ def main():
             for answer in [*answers, *others]:
                 answer.end()
             row = {"row": f"{value:g} {kind}", "requests": total, "warm_up": warm_up} | figures(answers, warm_up)
+            if args.structured:
+                row |= figures_structured(answers)
             if others:
                 row |= figures_beside(answers, others)
                 bad += row["beside_errors"]
@@ -316,6 +359,12 @@ def main():
                 ),
                 flush=True,
             )
+            for name in ("structured", "free") if args.structured else ():
+                print(
+                    f"  {row[name + '_answers']} {name}: gaps mean {row[name + '_gap_mean_ms']:.2f}, "
+                    f"p50 {row[name + '_gap_p50_ms']:.2f}, p99 {row[name + '_gap_p99_ms']:.2f} ms",
+                    flush=True,
+                )
             if others and not row["beside_errors"]:
                 print(
                     "  beside {}: gaps p50 {beside_gap_p50_ms:.2f}, p99 {beside_gap_p99_ms:.2f}, longest {beside_gap_max_ms:.2f} ms; "

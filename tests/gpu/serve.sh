@@ -1,13 +1,14 @@
 #!/bin/bash
 # atlas serve on shapes with random weights: throughput through HTTP beside atlas bench, and loads.
 #
-#   tests/gpu/serve.sh plans [atlasc options]       BUILD/serve/NAME.bin, a few MB each; needs no GPU
+#   tests/gpu/serve.sh plans [NAME] [atlasc options] BUILD/serve/NAME.bin, a few MB each; needs no GPU
 #   tests/gpu/serve.sh measure [DIR]                on the GPU: DIR/serve-NAME.txt and .json (default: BUILD/gpu-results)
 #   tests/gpu/serve.sh gaps [DIR]                   the same of 8B for each of several --max-gap: DIR/serve-gaps.txt
 #   tests/gpu/serve.sh many [DIR]                   256 streams of 8B: DIR/serve-many.txt
 #   tests/gpu/serve.sh mixed [DIR]                  32 streams of 8B while prompts of 4,096 come: DIR/serve-mixed.txt
 #   tests/gpu/serve.sh bars [DIR]                   8B at 128 and 32 streams beside atlas bench, loads with prefixes: DIR/serve-bars.txt
-#   tests/gpu/serve.sh drafts [DIR]                 loads of 35B that drafts, with and without: DIR/serve-drafts.txt
+#   tests/gpu/serve.sh drafts [DIR]                 loads of 35B that drafts, with and without: DIR/serve-drafts.txt;
+#                                                   TOKENIZER=FOLDER of its vocabulary: then with schemas too
 #   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
 # BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`
@@ -19,9 +20,10 @@
 # mixed, as is the default: then 99 % of gaps are to be at most 20 ms and none above 30, 99 % of first tokens within 300
 # ms, and all of the work no longer than with whole chunks. bars: 128 streams are to have 95 % of the tokens a second of
 # `atlas bench`, and at 32 a token may take 50 us more than there; then the loads in flight with prompts that have
-# nothing in common, and half of their tokens. drafts: the latter of a shape that drafts. many: the host's work of a
+# nothing in common, and half of their tokens. drafts: the latter of a shape that drafts, and with a tokenizer the same
+# where 10 of 100 answers are held to a schema, and draft as others do. many: the host's work of a
 # step is to be under 1 ms in each thread. To put another server in its place, start it and give tests/gpu/load.py its
-# --url with the flags that are printed.
+# --url with the flags that are printed. FLIGHTS=16 and REQUESTS=32 take other numbers in flight, and of requests.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 5
 build=build device=cuda python=python3
@@ -33,9 +35,15 @@ options() { # slots max_context prefill decode
 }
 
 plan() { # name shape, options on stdin; $words: more options of atlasc
+	local shape=tests/gpu/shapes/$2.json
 	mkdir -p "$build/serve"
 	cat >"$build/serve/$1.toml"
-	"$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --model "$build/serve/$1.toml" \
+	if [ -n "${TOKENIZER-}" ]; then
+		mkdir -p "$build/serve/$1"
+		cp "$TOKENIZER"/tokenizer*.json "$build/serve/$1/" && cp "$shape" "$build/serve/$1/config.json" || return 1
+		shape=$build/serve/$1
+	fi
+	"$build/atlasc" "$shape" --random-weights --weights ref --model "$build/serve/$1.toml" \
 		-o "$build/serve/$1.bin" -q --cache-dir "$build/kernel-cache" "${words[@]}"
 }
 
@@ -74,6 +82,7 @@ stop() {
 }
 
 load() { # words of load.py
+	[ -z "${REQUESTS-}" ] || set -- "$@" --requests "$REQUESTS"
 	printf "tests/gpu/load.py --url URL%s\n" "$(printf " %q" "$@")"
 	"$python" tests/gpu/load.py --url "$url" "$@" || bad=1
 }
@@ -95,6 +104,12 @@ steps() { # of /metrics: times of the steps by bucket, and the host's work of a 
 		    print(f"host work of a step, {thread}: mean {1e3 * value[f'step_host_seconds_sum{{{labels}}}'] / n:.3f} ms, "
 		        f"p99 at most {1e3 * p99:g} ms")
 	EOF_METRICS
+}
+
+drafted() { # of /metrics: what drafts brought, and what structures took
+	"$python" -c 'import sys, urllib.request
+for line in urllib.request.urlopen(sys.argv[1] + "/metrics").read().decode().splitlines():
+    if ("draft" in line or "accepted" in line) and line[0] != "#": print(line)' "$url"
 }
 
 measure() { # name plan vocab
@@ -213,7 +228,10 @@ drafts() { # name plan vocab
 		echo "-- --speculate $how"
 		start "$2" --speculate "$how" || return 1
 		load --vocab "$3" --prompt $((context * 8)) --shared $((context * 4)) --answer "$long" --in-flight "$flights" --rate ''
+		[ -z "${TOKENIZER-}" ] || load --vocab "$3" --prompt $((context * 8)) --shared $((context * 4)) --answer "$long" \
+			--in-flight "$flights" --rate '' --structured 10
 		steps
+		drafted
 		stop
 	done
 }
@@ -246,12 +264,14 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$scratch"' EXIT
 verb=${1-}
 shift || true
 words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
-flights=4,16,64 rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
+flights=${FLIGHTS-4,16,64} rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
 batches='128 32' drafter=mtp rate=5 arrivals=40 beside=1100 behinds='128 2048'
 ways=('--mixed off --max-gap 2048' '--mixed off --max-gap 512' default '--mixed off --max-gap 2048')
 case $verb in
 plans)
-	for name in $names many mixed bars drafts; do plan_of "$name" || failed=1; done ;;
+	only='many mixed bars drafts'
+	case " $names $only " in *" ${1-} "*) names=$1 only=; words=("${@:2}") ;; esac
+	for name in $names $only; do plan_of "$name" || failed=1; done ;;
 measure | gaps | many | mixed | bars | drafts)
 	words=()
 	mkdir -p "$out"
@@ -278,7 +298,7 @@ cpu)
 	bars fixture "$scratch/plan.bin" 2048 || failed=1
 	{ options 4 512 '[64]' '[1, 4]'; printf '[speculate]\ndrafter = "ngram"\nrows = 2\n'; } >"$scratch/drafts.toml"
 	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/drafts.toml" -o "$scratch/drafts.bin" --target none -q || exit 1
-	drafter=ngram
+	drafter=ngram TOKENIZER=tests/fixtures/llama-trained
 	drafts fixture "$scratch/drafts.bin" 2048 || failed=1
 	[ $bad = 0 ] || failed=1 ;;
 *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 2 ;;

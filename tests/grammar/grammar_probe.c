@@ -7,6 +7,7 @@
  *       reply is uint32 n, n bytes: nothing, or POINTER, a newline and why it was refused. A text begins with it
  *   'n' another text begins
  *   't' int32 tokens: the reply is uint32, how many of them were taken
+ *   'y' int32 tokens are tried, with a mask after each, and taken back: the reply is that of 't'
  *   'b' bytes: the reply is uint32, 1 where they were taken
  *   'm' the reply is uint64 nanoseconds, uint32 1 = the text may end | 2 = it must, the mask [words]; all ones in
  *       place of the flags and no mask where it failed
@@ -114,13 +115,17 @@ int main(int argc, char **argv)
 		} else if (kind == 'n') {
 			grammar_text_close(t);
 			t = grammar_text_open(g, v, &end, 1);
-		} else if (kind == 't') {
+		} else if (kind == 't' || kind == 'y') {
 			uint32_t taken = 0;
+			if (kind == 'y')
+				grammar_text_try(t);
 			for (int32_t id; taken < n / 4; taken++) {
 				memcpy(&id, payload + taken * 4, sizeof id);
-				if (!grammar_text_push(t, id))
+				if (!grammar_text_push(t, id) || (kind == 'y' && !grammar_text_mask(t, words)))
 					break;
 			}
+			if (kind == 'y')
+				grammar_text_back(t);
 			put_int(taken);
 		} else if (kind == 'b')
 			put_int(grammar_text_push_bytes(t, payload, n));

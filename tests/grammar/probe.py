@@ -56,6 +56,11 @@ class Probe:
         self.send("t", struct.pack(f"<{len(ids)}i", *ids))
         return self.number()
 
+    def tries(self, ids):
+        """As tokens, and they are taken back."""
+        self.send("y", struct.pack(f"<{len(ids)}i", *ids))
+        return self.number()
+
     def bytes(self, data):
         self.send("b", data)
         return self.number() == 1

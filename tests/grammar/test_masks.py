@@ -366,3 +366,46 @@ def test_hostile_sources_end_in_time(vocabulary):
         except Refused as refused:
             assert refused.args[1]
         assert time.monotonic() - began < 3, source[:60]
+
+
+LONG = [
+    {"type": "string", "format": "email"},
+    {"type": "string", "format": "hostname"},
+    {"type": "string", "format": "uri"},
+    {"type": "string", "pattern": "^[A-Za-zÀ-ÿ ,.'-]{2,70}$"},
+    {"type": "string", "pattern": "^[a-z ]*$", "minLength": 50, "maxLength": 60},
+    {"type": "string", "pattern": '^x[a-z\\\\"é]{0,60}yz$'},
+    {"type": "string", "pattern": "^[a-z]{1,60}(\\.[a-z]{1,60})*$"},
+]
+
+
+@pytest.mark.parametrize("schema", LONG, ids=lambda s: s.get("format") or s["pattern"])
+def test_masks_of_counts_are_what_can_be_pushed(vocabulary, schema):
+    """Near the ends of counts and far from them: a token is in the mask if and only if the text takes it."""
+    probe = vocabulary.probe
+    probe.schema({"type": "array", "items": schema})
+    opener = vocabulary.of_one_byte(ord("["))
+    for number in range(2):
+        draw = random.Random(number)
+        text = [opener]
+        probe.again()
+        assert probe.tokens(text) == 1
+        for step in range(70):
+            mask, *_ = probe.mask()
+            allowed = [int(t) for t in bits(mask) if t != vocabulary.end]
+            if not allowed:
+                break
+            if step in (3, 9) or step > 40 + number * 3 and step % 7 == 0:
+                for token in range(vocabulary.n_ids):
+                    if token == vocabulary.end:
+                        continue
+                    probe.again()
+                    taken = probe.tokens([*text, token])
+                    assert (taken == len(text) + 1) == (token in allowed), (vocabulary.text(token), step)
+                probe.again()
+                assert probe.tokens(text) == len(text)
+            plain = [
+                t for t in allowed if vocabulary.text(t).isalpha()
+            ]  # a long run, so that counts come to their ends
+            text.append(draw.choice(plain if plain and draw.random() < 0.97 else allowed))
+            assert probe.tokens(text[-1:]) == 1

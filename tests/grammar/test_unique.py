@@ -28,6 +28,11 @@ ITEMS = {
     "either": {"anyOf": [{"type": "string", "maxLength": 1}, {"enum": [1, 2]}, RECORD]},
     "any": True,
 }
+TRIED = {f"unique {name}": {"type": "array", "items": items, "uniqueItems": True} for name, items in ITEMS.items()} | {
+    "object": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{0,90}$"}, "b": {"type": "array",
+               "items": RECORD, "uniqueItems": True}}, "required": ["a", "b"], "additionalProperties": {"type": "number"}},
+    "any": {"type": "object"},
+}  # fmt: skip
 VALUES = ["x1", "y1", "x2", "x", 1, 1.5, None, "a", "ab", "abc", "b", "bb", 0, 12, 2, 100, True, False, [1], [2], [1, 2], [2, 1],
           [1, 1], [], {"k": "a"}, {"k": "b"}, {"k": "a", "n": 0}, {"k": "a", "n": 1}, -0.5, "", 'é"']  # fmt: skip
 
@@ -116,3 +121,37 @@ def test_what_cannot_differ_is_refused(vocabulary):
     two = [{"type": "object", "properties": {"a": {}, "b": {}}}, {"type": "object", "properties": {"b": {}, "a": {}}}]
     with pytest.raises(Refused, match="another order"):
         vocabulary.probe.schema({"type": "array", "items": {"anyOf": two}, "uniqueItems": True})
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_what_is_tried_leaves_no_trace(vocabulary, name):
+    """Tokens that are tried and taken back, those that fit and those that do not: masks and texts are those without."""
+    probe = vocabulary.probe
+    probe.schema(TRIED[name])
+    for number in range(3):
+        texts = []
+        for tries in (False, True):
+            rng, text, masks = random.Random(number), [], []
+            others = random.Random(-number)
+            probe.again()
+            for _ in range(60):
+                mask, whole, over, _ = probe.mask()
+                masks.append((mask.tobytes(), whole, over))
+                if over:
+                    break
+                if tries:
+                    some = [
+                        others.choice(bits(mask)),
+                        *(others.choice([*text[-9:], others.choice(bits(mask))]) for _ in range(3)),
+                    ]
+                    taken = probe.tries([int(t) for t in some])
+                    assert taken > 0 or int(some[0]) == vocabulary.end
+                    if others.random() < 0.5:
+                        assert probe.mask()[0].tobytes() == mask.tobytes()
+                token = draw(rng, vocabulary, mask, whole)
+                if token == vocabulary.end:
+                    break
+                assert probe.tokens([token]) == 1
+                text.append(int(token))
+            texts.append((text, masks))
+        assert texts[0] == texts[1]

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import pathlib
 import re
+import shutil
 import time
 
 import anthropic
 import jsonschema
 import openai
 import pytest
+import soak
 from server import text_of
+
+REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 
 PROMPT = "In the beginning"
 SCHEMA = {
@@ -259,18 +264,118 @@ def drafting(small_plan_of, plan_of, tmp_path_factory):
     """Plans whose drafts are a head's, and the host's."""
     toml = tmp_path_factory.mktemp("drafts") / "MODEL.toml"
     toml.write_text(
-        "[runtime]\nslots = 2\n[kv]\npage = 16\n[phases]\nprefill = [64]\ndecode = [2]\n"
-        '[speculate]\ndrafter = "ngram"\nrows = 3\n'
+        "[runtime]\nslots = 4\n[kv]\npage = 16\n[phases]\nprefill = [64]\ndecode = [4]\n"
+        '[speculate]\ndrafter = "ngram"\nrows = 4\n'
     )
+    folders = {}
+    for name in ("llama-trained", "qwen3_5_moe-trained"):
+        folders[name] = tmp_path_factory.mktemp("tools") / name
+        shutil.copytree(REPO / "tests" / "fixtures" / name, folders[name])
+        (folders[name] / "chat_template.jinja").write_text(soak.TEMPLATE)
     return {
-        "head": small_plan_of("qwen3_5_moe-trained", "--target", "none"),
-        "ngram": plan_of("llama-trained", "--target", "none", "--model", toml),
+        "head": small_plan_of(folders["qwen3_5_moe-trained"], "--target", "none", slots=4, decode="[4]", rows=3),
+        "ngram": plan_of(folders["llama-trained"], "--target", "none", "--model", toml),
     }
+
+
+REPEATS = {
+    "type": "array", "minItems": 3, "maxItems": 6,
+    "items": {"type": "object", "properties": {"kind": {"enum": ["place", "person"]}, "years": {"type": "integer", "maximum": 99}},
+              "required": ["kind", "years"], "additionalProperties": False},
+}  # fmt: skip
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {
+    "type": "object", "properties": {"places": {"type": "array", "items": {"enum": ["Babylon", "Jerusalem"]}, "minItems": 4, "maxItems": 8}},
+    "required": ["places"], "additionalProperties": False}}}  # fmt: skip
+DRAFTED = {
+    "schema": {"guided_json": REPEATS},
+    "schema drawn": {"guided_json": REPEATS, "temperature": 1, "seed": 7},
+    "regex": {"guided_regex": "(the king of (Judah|Israel), ){2,6}and [a-z ]{3,20}"},
+    "free regex": {"guided_regex": "[a-z ,.]{20,200}", "temperature": 1, "top_p": 0.9},
+    "choice": {"guided_choice": ["and the LORD said unto him", "and the LORD said unto Moses", "and it came to pass"]},
+    "several": {"guided_json": REPEATS, "temperature": 1, "n": 3},
+    "stop": {"guided_json": REPEATS, "stop": ['on", "years']},
+    "min_tokens": {"guided_regex": "[a-z ]+", "min_tokens": 30, "temperature": 1},
+    "bias": {"guided_json": REPEATS, "logit_bias": {"4": -2, "15": 1}, "temperature": 1},
+    "penalties": {"guided_json": REPEATS, "repetition_penalty": 1.3, "presence_penalty": 0.5},
+    "scores": {"guided_json": REPEATS, "logprobs": 3},
+    "several choices": {
+        "guided_json": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 2}
+    },
+    "cut": {"guided_json": REPEATS, "max_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("kind", ["head", "ngram"])
+def test_drafts_of_structures(start, drafting, kind):
+    """Each way to ask for a structure, with drafts: the very answer without, of fewer steps, alone and beside others."""
+    answers, steps = [], []
+    for options in (["--speculate", "off"], []):
+        server = start(drafting[kind], "--name", "tiny", "--prefix-cache", "off", *options)
+        mine = {}
+        for name, fields in DRAFTED.items():
+            status, got = server.post(
+                "/v1/completions", {"prompt": PROMPT, "max_tokens": 160, "temperature": 0} | fields
+            )
+            assert status == 200, (name, got)
+            mine[name] = [(c["text"], c["finish_reason"], c["logprobs"]) for c in got["choices"]], got["usage"]
+        talk = {
+            "messages": [{"role": "user", "content": PROMPT}],
+            "max_tokens": 200,
+            "tools": [TOOL],
+            "tool_choice": "required",
+        }
+        for temperature in (0, 1):
+            status, got = server.post("/v1/chat/completions", talk | {"temperature": temperature})
+            [call] = got["choices"][0]["message"]["tool_calls"]
+            mine["tool", temperature] = call["function"], got["usage"]
+        steps.append(sum(n for (phase, _), n in server.steps().items() if phase != "prefill"))
+        drafts, accepted = (server.metric(f"{name}_total") for name in ("drafts", "accepted"))
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            body = {"prompt": PROMPT, "max_tokens": 100, "temperature": 0}
+            free = pool.submit(server.post, "/v1/completions", body)
+            held = pool.map(
+                lambda f: server.post("/v1/completions", body | {"max_tokens": 160} | f)[1], DRAFTED.values()
+            )
+            mine["beside"] = [[c["text"] for c in got["choices"]] for got in held]
+            mine["free"] = [c["text"] for c in free.result()[1]["choices"]]
+        assert mine["beside"] == [[c[0] for c in mine[name][0]] for name in DRAFTED]
+        answers.append(mine)
+        assert server.stop() == 0
+    for name, fields in DRAFTED.items():
+        assert answers[0][name] == answers[1][name], name
+        for text, end, _ in answers[0][name][0]:
+            if "guided_regex" in fields and end == "stop":
+                assert re.fullmatch(fields["guided_regex"], text), name
+            elif "guided_json" in fields and end == "stop" and "stop" not in fields:
+                jsonschema.validate(json.loads(text), fields["guided_json"])
+    assert answers[0] == answers[1]
+    assert drafts >= accepted > 20 and steps[1] < steps[0] - 20, (drafts, accepted, steps)
+
+
+@pytest.mark.parametrize("kind", ["head", "ngram"])
+def test_a_peer_that_leaves_a_drafted_structure(start, drafting, kind):
+    """Its slot's masks are nobody's: later answers are those of a server that saw nothing else."""
+    server = start(drafting[kind], "--name", "tiny", "--prefix-cache", "off")
+    ask = {"prompt": PROMPT, "max_tokens": 60, "temperature": 1, "seed": 2}
+    held = ask | {"guided_json": REPEATS}
+    fresh = [server.post("/v1/completions", body)[1]["choices"] for body in (ask, held)]
+    for n in range(6):
+        body = json.dumps(
+            held
+            | {"max_tokens": 400, "stream": True, "seed": n, "guided_json": REPEATS | {"minItems": 90, "maxItems": 99}}
+        )
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        with server.raw((head + body).encode()) as s:
+            assert b"200 OK" in s.recv(4096)
+            time.sleep(0.02 * n)
+        assert [server.post("/v1/completions", body)[1]["choices"] for body in (ask, held)] == fresh
+    server.settles("slots_used", 0)
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("kind", ["head", "ngram"])
 def test_where_plans_draft(start, drafting, kind):
-    """Masked answers take no drafts, others beside them do, and both are those of a plan that drafts nothing."""
+    """Masked answers and others beside them draft, and both are those of a plan that drafts nothing."""
     texts = []
     for options in ([], ["--speculate", "off"]):
         server = start(drafting[kind], "--name", "tiny", *options)

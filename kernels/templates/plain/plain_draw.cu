@@ -21,8 +21,10 @@ ATTR_INT(N_VALID, 49152)
 ATTR_INT(AHEAD, 1)
 FLAG(IDS)
 FLAG(MASKS)
+FLAG(LATER)
 REQUIRE(N_VALID >= 1 && N_VALID <= V)
 REQUIRE(IDS ? V <= VOCAB : V == VOCAB)
+REQUIRE(MASKS == LATER)
 REQUIRE(AHEAD >= 1 && AHEAD <= 2)
 TUNE(CLUSTER, 8, 1)
 REQUIRE(ROWS <= 65535)
@@ -43,6 +45,7 @@ struct Args {
 	IN(i32, limits, "SLOTS, 8");
 	IN(i32, rules, "SLOTS, 1536");
 	IN_IF(MASKS, i32, masks, "SLOTS, ceil_div(V, 32)");
+	IN_IF(LATER, i32, masks_later, "SLOTS, DRAFTS, ceil_div(V, 32)");
 	IN(i32, counts, "SLOTS, VOCAB");
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
@@ -76,11 +79,13 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) plain_draw(con
 	const float *const sampling = a.sampling + slot * 8;
 	const int position = a.row_pos[t] + AHEAD;
 	const Rules rules = rules_of(a.rules, a.limits, slot);
-	const u32 *const mask = MASKS ? mask_of(a.masks, rules, slot, V) : nullptr;
+	const int before = position - 1 - a.slot_len[slot]; // drafts
+	const u32 *const mask = MASKS && LATER
+		? mask_after(a.masks, a.masks_later, rules, slot, V, before, DRAFTS) : nullptr;
 	const bool biased = is_biased(rules, mask, position);
 	begin_draw(s, rank, mask);
 	const Row row = penalised_row<DRAFTS>(s, logits, a.counts + i64(slot) * VOCAB, ids,
-		a.slot_draft + i64(slot) * DRAFTS, position - 1 - a.slot_len[slot], sampling);
+		a.slot_draft + i64(slot) * DRAFTS, before, sampling);
 	const int id = pick(s, logits, row, sampling, a.limits + slot * 8, rules, biased, position, ids);
 	meet(); // no block leaves while others read its memory
 	if (!is_first)

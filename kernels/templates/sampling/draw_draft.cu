@@ -66,7 +66,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_draft(con
 	int token = 0;
 	const int row_pos = a.row_pos[t];
 	if (may_draw && a.slot_token[slot] >= 0)
-		token = max(draw_row(s, a, t, slot, row_pos, a.counts + i64(slot) * VOCAB, nullptr,
+		token = max(draw_row(s, a, t, slot, row_pos, a.counts + i64(slot) * VOCAB, nullptr, nullptr,
 			Ids<IDS != 0> { a.ids }).token, 0);
 	const int i = row_pos + 1 - a.slot_len[slot];
 	if (rank || threadIdx.x || i < 0 || i >= DRAFTS)

@@ -41,6 +41,7 @@ struct Args {
 	IN(i32, limits, "SLOTS, 8");
 	IN(i32, rules, "SLOTS, 1536");
 	IN(i32, masks, "SLOTS, ceil_div(V, 32)");
+	IN(i32, masks_later, "SLOTS, DRAFTS, ceil_div(V, 32)");
 	IN(i32, counts, "SLOTS, V");
 	IN(i32, slot_token, "SLOTS");
 	IN(i32, slot_len, "SLOTS");
@@ -60,7 +61,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) draw_rows(cons
 	inputs_ready();
 	Drawn d = { 0, 0.0f };
 	if (slot >= 0 && a.slot_token[slot] >= 0)
-		d = draw_row(s, a, t, slot, a.row_pos[t], a.counts + i64(slot) * V, a.masks, Ids<false> {});
+		d = draw_row(s, a, t, slot, a.row_pos[t], a.counts + i64(slot) * V, a.masks, a.masks_later, Ids<false> {});
 	if (rank == 0 && threadIdx.x == 0) {
 		a.drawn[t] = d.token;
 		a.drawn_logprob[t] = d.logprob;

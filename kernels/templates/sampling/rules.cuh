@@ -34,6 +34,17 @@ struct Rules {
 	}
 };
 
+// The slot's mask after that many of its `most` drafts, of a vocabulary of n; NULL = it has none.
+__device__ __forceinline__ const u32 *mask_after(const i32 *masks, const i32 *masks_later, const Rules &rules, int slot,
+	int n, int drafts, int most)
+{
+	if (!rules.is_masked)
+		return nullptr;
+	const int j = min(drafts, most), words = (n + 31) / 32;
+	return reinterpret_cast<const u32 *>(j > 0 ? masks_later + (i64(slot) * most + j - 1) * words
+		: masks + i64(slot) * words);
+}
+
 // The slot's mask, of a vocabulary of n; NULL = it has none.
 __device__ __forceinline__ const u32 *mask_of(const i32 *masks, const Rules &rules, int slot, int n)
 {

@@ -59,6 +59,12 @@ bool structured_guide(const Structured *s, const AtlasPlanInfo *plan, Guide **gu
 	return *guide != NULL;
 }
 
+int structured_masks_after(void *ctx, int slot, const int32_t *drafts, int n, uint32_t *words)
+{
+	(void)slot;
+	return guide_masks_after(*(Guide **)ctx, drafts, n, words);
+}
+
 AtlasStatus structured_mask(AtlasSession *session, int slot, Guide *guide)
 {
 	int n;

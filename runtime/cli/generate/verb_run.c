@@ -27,6 +27,7 @@ static const struct { const char *finish, *words; } ends[N_ENDS] = {[STOP_TOKEN]
 typedef struct Answer {
 	AtlasText *stream; /* NULL: ids alone */
 	Guide *guide; /* NULL: the answer is free */
+	bool needs_mask;
 	Bytes text; /* so far */
 	size_t shown; /* bytes of text already on stdout */
 	int32_t *ids; /* generated */
@@ -123,7 +124,8 @@ static int start_some(Run *r)
 		int slot;
 		Answer *a = &r->answers[r->n_started];
 		const AtlasRequest request = {.struct_size = sizeof request, .tokens = p->tokens.ids, .n_tokens = p->tokens.n,
-			.sampling = &sampling, .max_new = max_new, .masked = r->structured.grammar != NULL};
+			.sampling = &sampling, .max_new = max_new, .masked = r->structured.grammar != NULL,
+			.masks_after = structured_masks_after, .masks_ctx = &a->guide};
 		AtlasStatus status = atlas_request_start(r->session, &request, &slot);
 		bool is_full = status == ATLAS_NO_SLOT || status == ATLAS_NO_PAGES;
 		if (is_full && atlas_active(r->session) > 0)
@@ -206,7 +208,7 @@ static int end_answer(Run *r, int slot)
 	return 0;
 }
 
-/* After a token of an answer with a structure: it is whole, or the next token has a mask. */
+/* After a token of an answer with a structure: it is whole, or the next token needs a mask. */
 static int guide_answer(Run *r, const AtlasEvent *e)
 {
 	Answer *a = &r->answers[r->in_slot[e->slot]];
@@ -214,10 +216,9 @@ static int guide_answer(Run *r, const AtlasEvent *e)
 	size_t n = 0;
 	if (!guide_push(a->guide, e->token))
 		return cli_say(r->args, EXIT_ENVIRONMENT, "the structure is too ambiguous, or its states need too much memory");
-	if (!guide_is_over(a->guide)) {
-		const AtlasStatus status = structured_mask(r->session, e->slot, a->guide);
-		return status == ATLAS_OK ? 0 : cli_fail_session(r->args, r->session, status);
-	}
+	a->needs_mask = !guide_is_over(a->guide);
+	if (a->needs_mask)
+		return 0;
 	a->end = WHOLE;
 	atlas_cancel(r->session, e->slot);
 	if (a->stream && (atlas_text_finish(a->stream, &text, &n) != ATLAS_OK || !bytes_add(&a->text, text, n)))
@@ -288,6 +289,21 @@ static void show_text(Run *r)
 	fflush(stdout);
 }
 
+/* After a step of n events. */
+static int give_masks(Run *r, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const int slot = r->events[i].slot;
+		Answer *a = &r->answers[r->in_slot[slot]];
+		const bool needs_mask = a->needs_mask && !a->end;
+		a->needs_mask = false;
+		const AtlasStatus status = needs_mask ? structured_mask(r->session, slot, a->guide) : ATLAS_OK;
+		if (status != ATLAS_OK)
+			return cli_fail_session(r->args, r->session, status);
+	}
+	return 0;
+}
+
 static int generate(Run *r)
 {
 	while (r->n_done < r->prompts.n) {
@@ -301,6 +317,7 @@ static int generate(Run *r)
 			r->first_token_seconds = cli_seconds() - r->start_seconds;
 		for (int i = 0; i < n && !code; i++)
 			code = take_event(r, &r->events[i]);
+		code = code ? code : give_masks(r, n);
 		if (code)
 			return code;
 		show_text(r);
