@@ -54,6 +54,16 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 	{"wgmma_e4m3_residual", "8B o x" #rows, "ROWS=" #rows " K=4096 N=4096 BIAS=0" FP8_ROWS}, \
 	{"wgmma_e4m3_swiglu", "8B gate up x" #rows, "ROWS=" #rows " K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO}, \
 	{"wgmma_e4m3_residual", "8B down x" #rows, "ROWS=" #rows " K=14336 N=4096 BIAS=0" FP8_ROWS}
+#define SLIM_PRODUCTS(rows) \
+	{"wgmma_slim_fp8_linear", "27B qkv x" #rows, "ROWS=" #rows " K=5120 N=16384 BIAS=0" FP8_ROWS}, \
+	{"wgmma_slim_fp8_residual", "27B o x" #rows, "ROWS=" #rows " K=6144 N=5120 BIAS=0" FP8_ROWS}, \
+	{"wgmma_slim_fp8_swiglu", "27B gate up x" #rows, \
+		"ROWS=" #rows " K=5120 N=17408 GATE_BIAS=0 UP_BIAS=0" FP8_ROWS_TWO}, \
+	{"wgmma_slim_fp8_residual", "27B down x" #rows, "ROWS=" #rows " K=17408 N=5120 BIAS=0" FP8_ROWS}, \
+	{"wgmma_slim_linear", "8B qkv x" #rows, "ROWS=" #rows " K=4096 N=6144 BIAS=0"}, \
+	{"wgmma_slim_residual", "8B o x" #rows, "ROWS=" #rows " K=4096 N=4096 BIAS=0"}, \
+	{"wgmma_slim_swiglu", "8B gate up x" #rows, "ROWS=" #rows " K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0"}, \
+	{"wgmma_slim_residual", "8B down x" #rows, "ROWS=" #rows " K=14336 N=4096 BIAS=0"}
 #define ROW_PRODUCTS(name, format) \
 	{"stream_row_residual", name " 8B o", "ROWS=1 K=4096 N=4096 BIAS=0 " format}, \
 	{"stream_row_residual", name " 8B down", "ROWS=1 K=14336 N=4096 BIAS=0 " format}, \
@@ -170,6 +180,11 @@ static const Shape shapes[] = {
 	{"wgmma_residual", "8B o x512", "ROWS=512 K=4096 N=4096 BIAS=0"},
 	{"wgmma_residual", "8B o x128", "ROWS=128 K=4096 N=4096 BIAS=0"},
 	{"wgmma_swiglu", "8B gate up x128", "ROWS=128 K=4096 N=14336 GATE_BIAS=0 UP_BIAS=0"},
+	SLIM_PRODUCTS(16),
+	SLIM_PRODUCTS(32),
+	SLIM_PRODUCTS(64),
+	{"wgmma_slim_logits", "8B head x32", "OUTS=32 K=4096 V=128256 N_VALID=128256"},
+	{"wgmma_slim_logits", "27B head x64", "OUTS=64 K=5120 V=248320 N_VALID=248320"},
 	{"wgmma_few_residual", "8B o x32", "ROWS=32 K=4096 N=4096 BIAS=0"},
 	{"wgmma_few_residual", "8B down x32", "ROWS=32 K=14336 N=4096 BIAS=0"},
 	{"stream_residual", "8B o x32", "ROWS=32 K=4096 N=4096 BIAS=0"},
@@ -275,6 +290,8 @@ static const Shape shapes[] = {
 	{"norm_rows", "8B x64", "ROWS=64 K=4096 NORM_ONE=0"},
 	{"norm_rows_fp8", "8B x2048", "ROWS=2048 K=4096 NORM_ONE=0"},
 	{"quant_rows", "8B x2048", "ROWS=2048 K=4096"},
+	{"norm_rows_fp8", "27B x16", "ROWS=16 K=5120 NORM_ONE=1"},
+	{"norm_rows_fp8", "27B x8192", "ROWS=8192 K=5120 NORM_ONE=1"},
 	{"norm_rows", "8B x2048", "ROWS=2048 K=4096 NORM_ONE=0"},
 	{"norm_rows", "1B x512", "ROWS=512 K=2048 NORM_ONE=0"},
 	{"gemm_logits", "8B head x64", "ROWS=64 OUTS=64 K=4096 V=128256 NORM_ONE=0 N_VALID=128256"},
@@ -504,7 +521,9 @@ static const Shape shapes[] = {
 	{"delta_step", "35B x8 bf16", "ROWS=8 SLOTS=8 NK=16 NV=32 ST=bf16" DELTA},
 	{"delta_step", "35B x8", "ROWS=8 SLOTS=8 NK=16 NV=32" DELTA},
 	{"delta_step", "27B", "ROWS=1 SLOTS=1 NK=16 NV=48" DELTA},
+	{"delta_step", "27B x16", "ROWS=16 SLOTS=16 NK=16 NV=48" DELTA},
 	{"delta_step", "27B x32", "ROWS=32 SLOTS=32 NK=16 NV=48" DELTA},
+	{"delta_step", "27B x64", "ROWS=64 SLOTS=64 NK=16 NV=48" DELTA},
 	{"delta_step", "27B x32 bf16", "ROWS=32 SLOTS=32 NK=16 NV=48 ST=bf16" DELTA},
 	{"delta_rows", "27B x8", "ROWS=8 SLOTS=1 NK=16 NV=48" DELTA},
 	{"delta_chunks_team", "27B 64", "ROWS=64 SLOTS=1 NK=16 NV=48" DELTA},
@@ -520,6 +539,7 @@ static const Shape shapes[] = {
 	{"delta_chunks", "27B 2k bf16", "ROWS=2048 SLOTS=1 NK=16 NV=48 ST=bf16" DELTA},
 	{"delta_chunks", "35B 2k", "ROWS=2048 SLOTS=1 NK=16 NV=32" DELTA},
 	{"conv_rows", "27B 2k", "ROWS=2048 SLOTS=1 COLS=16384 C=10240 TAPS=3"},
+	{"conv_rows", "27B 8k", "ROWS=8192 SLOTS=1 COLS=16384 C=10240 TAPS=3"},
 	{"gate_rows", "27B 2k", "ROWS=2048 N=6144 COLS=14336"},
 	{"attn_wgmma", "head of 256, 8k", "ROWS=8192 SLOTS=1 MAX_PAGES=128 PAGES=130 PAGE=64 HDIM=256 NH=16 NKV=8"},
 };

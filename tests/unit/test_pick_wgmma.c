@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -227,6 +228,44 @@ static void many_answers_are_as_prompts(void **state)
 	}
 }
 
+/* Of up to 32 rows blocks are half a multiprocessor, and columns are divided until they fill the card, or six ways; of
+ * more rows they have one to themselves. Logits of up to 64 outs are of the first kind. */
+static void blocks_of_few_answers_share_multiprocessors(void **state)
+{
+	enum { CARD = 2 * 132 }; /* blocks */
+	static const struct { OpKind op; const char *slim, *few; } want[] = {
+		{OP_linear_rows, "wgmma_slim_linear", "wgmma_few_linear"},
+		{OP_linear_residual, "wgmma_slim_residual", "wgmma_few_residual"},
+		{OP_linear_swiglu, "wgmma_slim_swiglu", "wgmma_few_swiglu"},
+		{OP_linear_logits, "wgmma_slim_logits", "wgmma_slim_logits"}};
+	int seen = 0;
+	Compile c;
+	(void)state;
+	decode_in_buckets(&c, "sm_90a", 32, 64);
+	pick(&c);
+	for (int i = 0; i < c.work.at[0].phases.n; i++) {
+		const Lowered *low = &c.work.at[0].phases.at[i];
+		for (int k = 0; low->kind == DECODE && k < low->ops.n; k++) {
+			const Pick *p = &low->picks.at[low->ops.at[k].pick];
+			for (size_t w = 0; w < sizeof want / sizeof want[0]; w++) {
+				if (low->ops.at[k].kind != want[w].op)
+					continue;
+				assert_string_equal(kernel_table[p->template_index].name, low->rows == 32 ? want[w].slim : want[w].few);
+				seen++;
+				if (low->rows > 32 || want[w].op == OP_linear_logits)
+					continue;
+				const char *split = strstr(p->defines, "SPLIT=");
+				const int n = split ? atoi(split + 6) : 0, most = want[w].op == OP_linear_swiglu ? 2 : 6;
+				assert_non_null(strstr(p->defines, "BLOCKS=2"));
+				assert_true(n > 0 && p->grid[0] <= CARD);
+				assert_true(n == most || p->grid[0] / n * (n == 4 ? 6 : n + 1) > CARD);
+			}
+		}
+	}
+	assert_true(seen > 2 * 4);
+	synthetic_free(&c);
+}
+
 /* What is to have the same bits in all buckets is lowered as in the smallest. */
 static void invariant_answers_are_lowered_alike(void **state)
 {
@@ -356,6 +395,7 @@ int main(void)
 		cmocka_unit_test(tiles_fill_the_card),
 		cmocka_unit_test(few_rows_and_other_weights_stay),
 		cmocka_unit_test(many_answers_are_as_prompts),
+		cmocka_unit_test(blocks_of_few_answers_share_multiprocessors),
 		cmocka_unit_test(invariant_answers_are_lowered_alike),
 		cmocka_unit_test(a_ban_falls_to_what_serves_the_rest),
 		cmocka_unit_test(a_ban_of_the_only_one_is_refused),

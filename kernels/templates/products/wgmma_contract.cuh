@@ -27,6 +27,7 @@ PREFER(ROWS > 32)
 #endif
 PREFER(CLUSTER == 1 || ROWS > 128)
 PREFER(BN > 64 || ROWS <= 256 && CLUSTER == 1)
+PREFER(BN <= 128 || 2 * N * MATRICES > BN) // half of a tile and more would be columns that are not there
 ORDER(wgmma)
 FORMULA(tiles(), ceil_div(ROWS, 128) * ceil_div(N, BN / MATRICES))
 GRID(min(SMS / CLUSTER * CLUSTER, wgmma_pieces(ROWS, N, BN / MATRICES, CLUSTER)), 1, 1)

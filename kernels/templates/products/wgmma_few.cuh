@@ -1,9 +1,9 @@
 // wgmma_few.cuh - tiles of x w^T for up to 256 rows, where there are fewer of them than multiprocessors (sm_90a only).
 //
 // Such a product is bound by reading w, and a multiprocessor alone draws little more than its share of the card's
-// rate. So SPLIT blocks, a cluster, divide the columns (k) of one tile: each sums its run of stages, leaves the sums
-// in its own shared memory, and then each adds the runs, in order, for its part of the tile and finishes it. No sum
-// goes through memory, and no block waits for one of another cluster.
+// rate. So SPLIT blocks, a cluster, divide the columns (k) of one tile: each sums its run of stages, sends the others
+// their parts of the tile, and then each adds the runs, in order, for its own part and finishes it. No sum goes through
+// memory, and no block waits for one of another cluster.
 //
 // A tile is BM rows of x by BN rows of w; BM is 64 or, of more rows, 128. One thread requests, two warpgroups
 // multiply, of 128 rows each 64, of 64 rows each half of the rows of w (of each part). Between them is a ring of
@@ -30,15 +30,17 @@ template <int ROWS_, int K_, int N_, int BN_, int SPLIT_, int PARTS_ = 1, int CO
 	static constexpr int sums = BN_ / sharers / 8;      // fragments of eight columns that a warpgroup makes
 	static constexpr int units = piece_rows / 16;       // eight rows by 32 columns of y a warp: what one rank finishes
 	static constexpr int mine = ceil_div(units, SPLIT_); // of these a rank has at most so many
-	// of shared memory: the ring with its barriers or, after it, sums for other ranks, and what aligns them
-	static constexpr int sum_bytes = SPLIT_ == 1 ? 0 : units * 2 * PARTS_ * 256 * 16;
-	static constexpr int ring_bytes = stages * (stage_bytes + 16);
-	static constexpr int smem_bytes = 1023 + (ring_bytes > sum_bytes ? ring_bytes : sum_bytes);
+	// of shared memory: the ring with its barriers or, after it, sums of this rank's units, and what aligns them
+	// of which other ranks send theirs behind this one's own
+	static constexpr int unit_bytes = 2 * PARTS_ * 256 * 16, sent_bytes = (SPLIT_ - 1) * mine * unit_bytes;
+	static constexpr int ring_bytes = stages * (stage_bytes + 16) + 16;
+	static constexpr int smem_bytes = 1023 + ring_bytes;
 	static constexpr int down = ceil_div(ROWS_, bm), steps = ceil_div(K_, COLUMNS_);
 	static_assert(BN_ == 64 || BN_ == 128 || BN_ == 256, "the shapes of wgmma spelled out");
 	static_assert(piece_rows % 32 == 0, "a warp stores 32 columns of 16 rows, one unit of eight rows after the other");
 	static_assert(COLUMNS_ == 64 || BN_ / PARTS_ <= 128, "a stage of codes has one scale of each matrix");
 	static_assert(steps >= SPLIT_, "each block has a run of columns");
+	static_assert(mine * unit_bytes + sent_bytes <= stages * stage_bytes, "sums lie where the ring was");
 	static_assert(K_ % 8 == 0 && N_ % 8 == 0, "rows are read and written 16 bytes at a time");
 
 	const TensorMap *x, *w[PARTS_];
@@ -62,6 +64,9 @@ template <class P> struct FewRing {
 	__device__ u32 stage() const { return base + slot * P::stage_bytes; }
 	__device__ u32 full() const { return base + P::stages * P::stage_bytes + slot * 16; }
 	__device__ u32 free() const { return full() + 8; }
+	// of the cluster: all blocks are done with their rings; the sums of the others have come
+	__device__ u32 done() const { return base + P::stages * (P::stage_bytes + 16); }
+	__device__ u32 sent() const { return done() + 8; }
 	__device__ void advance()
 	{
 		slot = slot + 1 == P::stages ? 0 : slot + 1;
@@ -151,10 +156,16 @@ __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &
 			barrier_init(each.full(), 1);
 			barrier_init(each.free(), 8); // warps
 		}
+		if constexpr (P::split > 1) {
+			barrier_init(ring.done(), P::split);
+			barrier_init(ring.sent(), 1);
+		}
 		barrier_init_done();
 	}
 	__syncthreads();
 	let_next_start();
+	if constexpr (P::split > 1)
+		team_started();
 	if (P::row() >= rows) { // in all blocks of the cluster
 		inputs_ready();
 		return;
@@ -164,7 +175,7 @@ __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &
 		if (threadIdx.x == 0)
 			few_request(ring, p);
 		if constexpr (P::split > 1)
-			cluster_sync();
+			team_wait();
 	} else {
 		registers_up<232>();
 		inputs_ready(); // what is added is not fetched by the thread that waits for x
@@ -197,25 +208,45 @@ __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &
 			});
 		} else {
 			constexpr int words = 2 * P::parts; // of 16 bytes, that a thread has of a unit
+			// units of rank r lie there: its own, then those that rank 0 sends, rank 1, and so on
+			auto place = [&](int from, int to, int k) {
+				const int source = from == to ? 0 : from < to ? from + 1 : from;
+				return ring.base + ((source * P::mine + k) * words * 256 + thread) * 16;
+			};
 			named_wait(1, 256); // nothing is read from the ring any more
+			team_wait();        // all blocks have started
+			const int own = (P::units + P::split - 1 - rank) / P::split; // units
+			if (thread == 0)
+				barrier_expect(ring.sent(), own * P::unit_bytes * (P::split - 1));
+			__syncwarp();
+			if (thread < P::split)
+				barrier_arrive_at(ring.done(), thread);
+			barrier_wait(ring.done(), 0);
 #pragma unroll
-			for (int unit = 0; unit < P::units; unit++)
+			for (int unit = 0; unit < P::units; unit++) {
+				const int owner = unit % P::split;
+				const u32 at = place(rank, owner, unit / P::split);
+				const u32 there = at_rank(dynamic, owner) - shared_address(dynamic);
 #pragma unroll
 				for (int h = 0; h < words; h++) {
 					const float (&a)[4] = sum(unit, 2 * h), (&b)[4] = sum(unit, 2 * h + 1);
 					const int i = unit % 2 * 2;
-					store_shared(ring.base + ((unit * words + h) * 256 + thread) * 16, make_uint4(__float_as_uint(a[i]),
-						__float_as_uint(a[i + 1]), __float_as_uint(b[i]), __float_as_uint(b[i + 1])));
+					const uint4 v = make_uint4(__float_as_uint(a[i]), __float_as_uint(a[i + 1]), __float_as_uint(b[i]),
+						__float_as_uint(b[i + 1]));
+					if (owner == rank)
+						store_shared(at + h * 256 * 16, v);
+					else
+						send_at_rank(there + at + h * 256 * 16, v, there + ring.sent());
 				}
-			cluster_sync();
-			each_unit([&](int k, int unit, int t, int n) {
-				const u32 at = ring.base - shared_address(dynamic) + (unit * words * 256 + thread) * 16;
+			}
+			barrier_wait(ring.sent(), 0);
+			each_unit([&](int k, int, int t, int n) {
 				float v[4 * P::parts][2] = {};
 #pragma unroll
 				for (int r = 0; r < P::split; r++)
 #pragma unroll
 					for (int h = 0; h < words; h++) {
-						const uint4 s = load4_of_rank(at_rank(dynamic, r) + at + h * 256 * 16);
+						const uint4 s = load_shared_four(place(r, rank, k) + h * 256 * 16);
 						v[2 * h][0] += __uint_as_float(s.x);
 						v[2 * h][1] += __uint_as_float(s.y);
 						v[2 * h + 1][0] += __uint_as_float(s.z);
@@ -225,8 +256,6 @@ __device__ __forceinline__ void few_products(uint4 *dynamic, int rows, const P &
 			});
 		}
 	}
-	if constexpr (P::split > 1)
-		cluster_sync(); // other blocks may still read the sums of this one
 }
 
 // Results -------------------------------------------------------------------------------------------------------

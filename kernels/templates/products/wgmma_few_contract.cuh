@@ -35,13 +35,19 @@ REQUIRE(ROWS <= 64)
 FORMULA(x_box(), ROWS <= 64 ? 64 : 128) FORMULA(w_box(), (ROWS <= 64 ? tile() / 2 : tile()) / MATRICES)
 FORMULA(blocks(), split() * ceil_div(ROWS, x_box()) * ceil_div(N, tile() / MATRICES))
 REQUIRE(N % (X_BITS == 8 ? 8 * MATRICES : 8) == 0)
+PREFER(ROWS > 32) // of fewer wgmma_slim, or stream
 // Columns are divided where all blocks then run at once. Two matrices have more tiles than that, and divide them where
 // the last round of whole ones would be nearly empty, which times tell.
 #if MATRICES == 1
 REQUIRE(split() == 1 || blocks() <= SMS)
+// Clusters of three leave multiprocessors of a group over, and those that find no three free are a second round.
+PREFER(split() != 3 || blocks() <= SMS * 3 / 4)
 #endif
 #if SCALES
 MATRIX(wgmma_fp8)
+#if MATRICES == 1
+PREFER(tile() == 128 || ROWS > 64)
+#endif
 REQUIRE(K % 16 == 0)
 REQUIRE(!scaled() || BLOCK_N == 128 && BLOCK_K == 128)
 REQUIRE(K > 128 * (split() - 1))
@@ -52,7 +58,6 @@ RATE(MATRICES == 2 ? 50 : tile() == 128 ? 65 : 50)
 MATRIX(wgmma)
 REQUIRE(K % 8 == 0)
 #if MATRICES == 1
-PREFER(ROWS > 24)
 REQUIRE(K >= 64 * SPLIT)
 #endif
 ORDER(wgmma_few, split())

@@ -30,9 +30,10 @@ struct Args {
 extern "C" __global__ void __launch_bounds__(256) gate_rows(const Args a)
 {
 	const int n = (blockIdx.x * 256 + threadIdx.x) * 8, t = blockIdx.y;
+	const int rows = a.step[0];
 	let_next_start();
 	inputs_ready();
-	if (n >= N || t >= a.step[0])
+	if (n >= N || t >= rows)
 		return;
 	float x[8], gate[8];
 	unpack(load8(a.x + i64(t) * N + n), x);

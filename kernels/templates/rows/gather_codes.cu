@@ -47,13 +47,6 @@ __device__ __forceinline__ int row_of(const Args &a, int i)
 	return pair < 0 ? -1 : pair / TOPK;
 }
 
-// x / s, when inverse is about 1 / s
-__device__ __forceinline__ float quotient(float x, float s, float inverse)
-{
-	const float q = x * inverse;
-	return fmaf(fmaf(-s, q, x), inverse, q);
-}
-
 // 16 lanes, eight columns each: their scale, in every lane, and the codes of this lane's, as code_columns_of has them
 __device__ __forceinline__ float codes_of(const Vec8<bf16> &x, uint2 &codes)
 {

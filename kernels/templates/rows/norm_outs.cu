@@ -36,12 +36,11 @@ constexpr int threads = K < 32768 ? ceil_div(K, 1024) * 32 : 1024;
 extern "C" __global__ void __launch_bounds__(threads) norm_outs(const Args a)
 {
 	__shared__ float sums[threads / 32];
-	const int out = blockIdx.x;
+	const int out = blockIdx.x, outs = a.step[1], from = a.out_row[out];
 	let_next_start();
 	inputs_ready();
-	if (out >= a.step[1])
+	if (out >= outs)
 		return;
-	const int from = a.out_row[out];
 	BlockRow<K, threads> row;
 	if (from >= 0 && from < ROWS)
 		row.load(a.x + i64(from) * K);

@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(threads) norm_residual(const Args a
 {
 	__shared__ float sums[threads / 32];
 	const i64 row = i64(blockIdx.x) * K;
+	const int rows = a.step[0];
 	let_next_start();
 	Vec8<NT> norm[pieces];
 #pragma unroll
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(threads) norm_residual(const Args a
 	if constexpr (FACTOR)
 		factor = to_f32(a.factor[0]);
 	inputs_ready();
-	if (int(blockIdx.x) >= a.step[0])
+	if (int(blockIdx.x) >= rows)
 		return;
 	Vec8<bf16> x[pieces] = {}, residual[pieces] = {};
 #pragma unroll

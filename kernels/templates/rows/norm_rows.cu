@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(threads) norm_rows(const Args a)
 {
 	__shared__ float sums[threads / 32];
 	const i64 row = i64(blockIdx.x) * K;
+	const int rows = a.step[0];
 	let_next_start();
 	Vec8<NT> norm[pieces];
 #pragma unroll
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(threads) norm_rows(const Args a)
 			norm[i] = load8(a.norm + k);
 	}
 	inputs_ready();
-	if (int(blockIdx.x) >= a.step[0])
+	if (int(blockIdx.x) >= rows)
 		return;
 	Vec8<bf16> x[pieces] = {};
 #pragma unroll

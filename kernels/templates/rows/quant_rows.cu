@@ -14,10 +14,10 @@ KERNEL(quant_rows, quant_rows)
 
 extern "C" __global__ void __launch_bounds__(threads) quant_rows(const Args a)
 {
+	const int row = blockIdx.x, rows = a.step[0];
 	let_next_start();
 	inputs_ready();
-	const int row = blockIdx.x;
-	if (row >= a.step[0])
+	if (row >= rows)
 		return;
 	Vec8<bf16> x[pieces] = {};
 #pragma unroll

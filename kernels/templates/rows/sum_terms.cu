@@ -28,9 +28,10 @@ struct Args {
 extern "C" __global__ void __launch_bounds__(256) sum_terms(const Args a)
 {
 	const i64 t = blockIdx.x;
+	const int rows = a.step[0];
 	let_next_start();
 	inputs_ready();
-	if (t >= a.step[0])
+	if (t >= rows)
 		return;
 	for (int k = int(threadIdx.x) * 8; k < K; k += 256 * 8) {
 		float sum[8] = {}, v[8];

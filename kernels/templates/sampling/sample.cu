@@ -66,7 +66,9 @@ static_assert(N_VALID <= V, "only rows of the vocabulary can be sampled");
 
 #include "sampling/draw.cuh"
 
-constexpr int RESIDENT = OUTS > 16 ? 2 : 1; // blocks of a multiprocessor: where teams queue, one computes as one waits
+// blocks of a multiprocessor: where teams may queue (sixteen need 128 multiprocessors in whole teams), one computes as
+// one waits
+constexpr int RESIDENT = OUTS > 12 ? 2 : 1;
 
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, RESIDENT) sample(const Args a)
 {

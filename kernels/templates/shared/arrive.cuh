@@ -20,6 +20,10 @@ __device__ __forceinline__ bool last_to_arrive(i32 *count, int n)
 __device__ __forceinline__ void team_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void team_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+// The first arrival where no memory is handed over: barriers alone, which barrier_init_done has fenced. The other
+// waits for a fence of the whole card.
+__device__ __forceinline__ void team_started() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+
 __device__ __forceinline__ void team_meet()
 {
 	team_arrive();

@@ -57,6 +57,14 @@ __device__ __forceinline__ void barrier_arrive_at(u32 barrier, u32 rank)
 		"}" :: "r"(barrier), "r"(rank) : "memory");
 }
 
+// 16 bytes to a place of shared memory of another block of the cluster; they count towards a barrier there. Who waits
+// for it sees them: no fence of the whole card, as a barrier of the cluster has that hands memory over
+__device__ __forceinline__ void send_at_rank(u32 to, uint4 v, u32 barrier)
+{
+	asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+		:: "r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
+}
+
 // Hardware barriers of the block, 0 being that of __syncthreads (warp level: `threads` counts those who arrive and
 // those who wait).
 __device__ __forceinline__ void named_arrive(int id, int threads)
@@ -108,6 +116,15 @@ __device__ __forceinline__ u32 load_shared(u32 from)
 	u32 x;
 	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
 	return x;
+}
+
+// 16 bytes (thread level)
+__device__ __forceinline__ uint4 load_shared_four(u32 from)
+{
+	uint4 v;
+	asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from)
+		: "memory");
+	return v;
 }
 
 // Registers (warpgroup level): the block starts with equal shares, which the launch bounds set

@@ -12,6 +12,13 @@ __device__ __forceinline__ float code_scale(float largest)
 	return scale >= __uint_as_float(0x0d800000u) /* 2^-100 */ ? scale : 1.0f;
 }
 
+// x / s, when inverse is about 1 / s
+__device__ __forceinline__ float quotient(float x, float s, float inverse)
+{
+	const float q = x * inverse;
+	return fmaf(fmaf(-s, q, x), inverse, q);
+}
+
 // 16 lanes, eight columns each: their scale, in every lane, and the codes of this lane's
 __device__ __forceinline__ float code_columns_of(const float (&v)[8], uint2 &codes)
 {
@@ -22,8 +29,13 @@ __device__ __forceinline__ float code_columns_of(const float (&v)[8], uint2 &cod
 #pragma unroll
 	for (int m = 8; m; m >>= 1)
 		largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, m));
-	const float s = code_scale(largest);
-	codes.x = pack_e4m3(v[0] / s, v[1] / s, v[2] / s, v[3] / s);
-	codes.y = pack_e4m3(v[4] / s, v[5] / s, v[6] / s, v[7] / s);
+	const float s = code_scale(largest), inverse = 1.0f / s;
+	const float by = s < -minus_infinity() ? s : 0.0f; // of an infinite scale all quotients are 0, or no numbers
+	float q[8];
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		q[e] = quotient(v[e], by, inverse);
+	codes.x = pack_e4m3(q[0], q[1], q[2], q[3]);
+	codes.y = pack_e4m3(q[4], q[5], q[6], q[7]);
 	return s;
 }
