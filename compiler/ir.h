@@ -113,7 +113,7 @@ typedef struct LayerSpec {
 	int kv_back;            /* layers back to the one whose keys and values it reads; 0 = it has its own */
 	bool has_gate;          /* q_proj has, after the rows of each head, those of a gate of its output */
 	bool qkv_bias, o_bias; double query_scale; /* q.k is over its root; 0 = head_dim's */
-	bool sinks; HeadGate head_gate; /* a score a head besides those of positions; of a module of its own, one number a head */
+	bool sinks; HeadGate head_gate; /* a score a head besides those of positions; one number a head, of a module */
 	/* of Gated DeltaNet */
 	int n_k_heads, n_v_heads, k_dim, v_dim, n_taps; /* rows before its own that its convolution reads */
 	/* norms of the stream: what mixer and MLP read, what they give, or both */
