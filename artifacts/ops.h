@@ -175,8 +175,7 @@ OP(kv_write, OP_GRAPH, "HDIM NKV PAGE", "kv[page of (row_slot[t], row_pos[t])] =
 	IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN)
 OP(attention, OP_GRAPH | OP_PARTS | OP_SCRATCH, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED",
 	"o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over p <= row_pos[t] of the row's slot, the last "
-	"WINDOW, with CHUNKED those of its chunk of WINDOW, or all; with sinks, e^sinks[h] is one more term of the "
-	"softmax's sum, whose value is 0",
+	"WINDOW, with CHUNKED those of its chunk, or all; with sinks, e^sinks[h] is one more term of the sum, of value 0",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN_OPT(ints, seg, "SEGS, 4"), IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"),
 	OUT(floats, o, "ROWS, NH * HDIM"))

@@ -809,8 +809,7 @@ static int most_outs(const Cuda *c)
 	return most;
 }
 
-/* Host pointers of the inputs and outputs, by the tensors' places in the io arena. Each must be there for the
- * largest step. */
+/* Host pointers of inputs and outputs, by the tensors' places in the io arena. Each is there for the largest step. */
 static AtlasStatus find_io(Cuda *c)
 {
 	StepIo *io = &c->base.io;

@@ -36,16 +36,16 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='29510 compiler
+rooms='29620 compiler
 2390 compiler/kernelgen
 14100 artifacts
 3900 runtime/cpu
-1780 runtime/ranks
+1790 runtime/ranks
 6200 runtime/text
 11830 runtime/cli
 1460 runtime/cli/page
 8150 runtime/grammar
-11750 runtime/serve'
+11780 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do
@@ -58,7 +58,7 @@ fi
 while read -r budget room; do
 	over "$room/" "$(total "$room")" "$budget"
 done <<<"$rooms"
-over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 6970
+over 'runtime/*.[ch]' "$(find runtime -maxdepth 1 -name '*.[ch]' -exec cat {} + | wc -l)" 7000
 over 'runtime/cli/page/*.css and *.js' "$(cat runtime/cli/page/*.css runtime/cli/page/*.js | wc -l)" 420
 for f in $(sources artifacts compiler models runtime kernels/templates); do
 	case $f in

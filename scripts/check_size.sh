@@ -1,11 +1,11 @@
 #!/bin/bash
-# libatlas.so is small: stripped, it has less than 576 KiB. What it grew by is in the longest symbols, which are shown.
+# libatlas.so is small: stripped, it has less than 584 KiB. What it grew by is in the longest symbols, which are shown.
 #
 #   scripts/check_size.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 library=${1:-build}/libatlas.so
-limit=589824
+limit=598016
 [ -e "$library" ] || { echo "no $library: run make"; exit 1; }
 stripped=$(mktemp)
 trap 'rm -f "$stripped"' EXIT

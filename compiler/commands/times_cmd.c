@@ -76,13 +76,27 @@ static const char *tunables_today(Arena *a, const KernelTemplate *t, const Tuned
 	return text;
 }
 
-/* All constants of the kernel: those of room, which a time has none of, get one value. */
+/* Has the list of constants one of that name? */
+static bool has_constant(const char *constants, const char *name)
+{
+	const size_t n = strlen(name);
+	for (const char *at = constants; *at; at += strcspn(at, " "), at += *at == ' ')
+		if (strncmp(at, name, n) == 0 && at[n] == '=')
+			return true;
+	return false;
+}
+
+/* All constants of the kernel: those of room, which a time has none of, get one value, attributes that are newer than the
+ * time (tuning_constants) are 0. */
 static const char *defines_of(Arena *a, const KernelTemplate *t, const TunedTime *time, const char *tunables)
 {
 	const char *text = arena_printf(a, "%s%s%s", time->constants, *time->constants && *tunables ? " " : "", tunables);
 	for (int i = 0; i < t->n_dims; i++)
 		if (tuning_is_room(t->dims[i]))
 			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", t->dims[i], ROOM);
+	for (int i = 0; i < t->n_attrs; i++)
+		if (!has_constant(time->constants, t->attrs[i]))
+			text = arena_printf(a, "%s%s%s=0", text, *text ? " " : "", t->attrs[i]);
 	return text;
 }
 
