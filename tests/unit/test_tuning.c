@@ -158,6 +158,10 @@ static void constants_are_what_is_left(void **state)
 	assert_string_equal(out, "");
 	tuning_constants("HDIM=64 MAX_PAGES=4 PAGE=64 PAGES=16 SEGS=4 SLOTS=4 SLOTS_X=1 STOPS=1", "", out);
 	assert_string_equal(out, "HDIM=64 PAGE=64 SLOTS_X=1");
+	tuning_constants("CHUNKED=0 HDIM=64 NEIGHBOURS=0 WINDOW=0", "", out); /* newer attributes that are not there */
+	assert_string_equal(out, "HDIM=64 WINDOW=0");
+	tuning_constants("CHUNKED=1 NEIGHBOURS=1", "", out);
+	assert_string_equal(out, "CHUNKED=1 NEIGHBOURS=1");
 }
 
 /* One card's times choose: the one that is asked for, the typical one, or else the first that there is. */
