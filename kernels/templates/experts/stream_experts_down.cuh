@@ -1,31 +1,40 @@
 // stream_experts_down.cuh - experts on the way down whose rows are streamed as they come, stream_experts_down*.cu: the
 // rest of the contract, and the kernel.
 //
-// A warp is an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so that
+// A warp, or two, are an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so that
 // neither a second pass nor an atomic sum is needed. It has few turns, which it asks for all at once. Of more than 8
 // rows a block has 16 columns of all, or of as many as have room: its warps take one expert after another, for 8 of the
 //           rows that
 // chose it at a time, and leave the terms of all sums side by side.
 #pragma once
-TUNE(DEPTH, 2, 4, 6)
+TUNE(DEPTH, 2, 3, 4, 6)
+TUNE(WHOLE, 0, 1)
+TUNE(WAYS, 1, 2)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
-REQUIRE(ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+REQUIRE(WHOLE ? takes_whole() && DEPTH <= ceil_div(N, 256 * WAYS) : WAYS == 1)
+REQUIRE(WHOLE ? DEPTH < 6 : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+REQUIRE(TOPK * WAYS + SHARED <= 32)
+PREFER(WHOLE == takes_whole())
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
 REQUIRE(WIDTH % 8 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 1, 1024 / WT_BITS, 2)
+ORDER(stream, WAYS, 1024 / WT_BITS, WHOLE ? 0 : 2)
+FORMULA(shared_group_bytes(),
+	stream_group_bytes(SWT_BITS, WIDTH - TOPK * N, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
 	(SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8)), 1)
-BLOCK(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512)
-SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
-		+ (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512))
-	+ SHARED * (DEPTH * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
+FORMULA(warps_of_row(), TOPK * WAYS + SHARED)
+BLOCK(ROWS <= 8 ? 32 * warps_of_row() : 512)
+SMEM(ROWS <= 8 ? TOPK * WAYS * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+		+ (WHOLE ? stream_whole_bytes(1024 / WT_BITS) / 8 : (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
+	+ SHARED * (DEPTH * 16 * (128 + shared_group_bytes())
 		+ (SWT_BITS < 16) * (2048 / SWT_BITS * ceil_div(WIDTH - TOPK * N, 1024 / SWT_BITS) + 512))
-	: 256 * DEPTH * max(128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)),
-		SHARED * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1))))
+	: 256 * DEPTH * max(128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS),
+		SHARED * (128 + shared_group_bytes()))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
 READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * shared_bytes()
@@ -34,7 +43,7 @@ READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * share
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 	NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, N, 1, 1, 64, DEPTH, WT, Scales, DEPTH>;
+using S = Stream<ROWS <= 8 ? 1 : 8, N, WAYS, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, WHOLE != 0>;
 using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, DEPTH, SWT,
 	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
 
@@ -57,8 +66,8 @@ __device__ __forceinline__ float residual_at(const Args &a, i64 i)
 #endif
 }
 
-// warp level: 16 columns of z by one expert, into `place`, as values, BIASED with `bias` added; false when there is
-// nothing to do
+// warp level: 16 columns of z by one expert, or of its WAYS a warp's part of them, into `place`, as values, BIASED with
+// `bias` added; false when there is nothing to do
 template <class S, bool BY_ROW, class Scale>
 __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const Scale *scales, const float *by_row,
 	int n0, bool some, const bf16 *x, float bias)
@@ -70,10 +79,11 @@ __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const
 	if constexpr (BY_ROW)
 		scale *= by_row[min(n0 + lane, K - 1)];
 	StreamSums<S> sums;
-	if (!stream_at<S, full, false, void>(place, place + ring,
+	if (!stream_part<S, full, false, void>(place, place + ring,
 		[&](int m) { return stream_tile<S>(w, scales, n0 + m * 16, K); }, [&](int) { return x; },
 		static_cast<const void *>(nullptr), some, [] {}, sums))
 		return false;
+	__syncwarp();
 	float *const value = reinterpret_cast<float *>(place) + lane; // that is where the sums are
 	if (lane < 16 * S::tiles)
 		*value = BIASED ? fmaf(*value, scale, bias) : *value * scale;
@@ -237,27 +247,27 @@ template <class S, class T> __device__ __forceinline__ void many_rows(const Args
 	}
 }
 
-// block level: 16 columns of one row; a warp is an expert's
+// block level: 16 columns of one row; WAYS warps are an expert's
 template <class S, class T> __device__ __forceinline__ void one_row(const Args &a, uint4 *ring)
 {
 	constexpr bool full = K % 16 == 0;
 	using Ring = StreamRing<S, full, void>;
-	constexpr int place = Ring::warp_bytes / 16 + StreamStage<S, false, void, Ring, Ring::staged>::place;
-	const int warp = threadIdx.x / 32, n0 = blockIdx.x * 16, t = blockIdx.y;
+	constexpr int place = Ring::warp_bytes / 16 + StreamStageOf<S, false, void, Ring>::place;
+	const int warp = threadIdx.x / 32, j = warp / WAYS, n0 = blockIdx.x * 16, t = blockIdx.y;
 	const bool some = t < a.step[0];
-	const bf16 *const x = a.h + i64(t) * WIDTH + warp * N;
-	if (SHARED && warp == TOPK) {
-		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * place, a.shared_down, a.shared_down_scale,
+	const bf16 *const x = a.h + i64(t) * WIDTH + j * N;
+	if (SHARED && warp == TOPK * WAYS) {
+		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * WAYS * place, a.shared_down, a.shared_down_scale,
 			a.shared_down_row_scale, n0, some, x, 0.0f))
 			return;
 	} else {
 		inputs_ready();
 		if (!some)
 			return;
-		const int e = a.expert[t * TOPK + warp];
+		const int e = a.expert[t * TOPK + j];
 		part<S, ROW_SCALE != 0>(ring + warp * place, matrix_at<WT, K, N>(a.down, e),
 			scales_at<1, K, N, BLOCK_N, BLOCK_K>(a.down_scale, e), ROW_SCALE ? a.down_row_scale + i64(e) * K : nullptr,
-			n0, true, x, bias_of(a, e, n0 + int(threadIdx.x) % 16, i64(t) * TOPK + warp));
+			n0, true, x, warp % WAYS ? 0.0f : bias_of(a, e, n0 + int(threadIdx.x) % 16, i64(t) * TOPK + j));
 	}
 	const int n = n0 + threadIdx.x;
 	const bool mine = threadIdx.x < 16 && n < K;
@@ -267,8 +277,8 @@ template <class S, class T> __device__ __forceinline__ void one_row(const Args &
 		return;
 	float sum = 0.0f;
 #pragma unroll
-	for (int j = 0; j < TOPK + SHARED; j++)
-		sum += reinterpret_cast<const float *>(ring + j * place)[threadIdx.x];
+	for (int i = 0; i < TOPK * WAYS + SHARED; i++)
+		sum += reinterpret_cast<const float *>(ring + i * place)[threadIdx.x];
 	store(a.z + i64(t) * K + n, sum + rest);
 }
 

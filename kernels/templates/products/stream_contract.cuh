@@ -30,9 +30,10 @@ TUNE(TILES, 2, 4) TUNE(COLS, 64, 128) TUNE(DEPTH, 4, 2)
 TUNE(TILES, 1, 2) TUNE(COLS, 64, 128) TUNE(DEPTH, 6, 4, 2)
 #endif
 TUNE(CHAINS, 2, 1)
+TUNE(WHOLE, 0, 1)
 FORMULA(turn(), COLS * 16 / WT_BITS)
 FORMULA(staged(), stream_stages(n_rows(), K, WT_BITS, turn(), split()))
-ORDER(stream, split(), turn(), CHAINS)
+ORDER(stream, split(), turn(), WHOLE ? 0 : CHAINS)
 #if NORM
 using StreamNorm = NT;
 TUNE(SQUARES, 0, 1) FORMULA(by_steps(), SQUARES)
@@ -58,6 +59,9 @@ ORDER(narrow, 8, 64)
 FORMULA(blocks_narrow(), 0)
 FORMULA(bytes_narrow(), 0)
 #endif
+FORMULA(takes_whole(), n_rows() == 1 && WT_BITS == 4 && ST_BITS == 8 && scaled())
+REQUIRE(WHOLE == 0 || takes_whole() && CHAINS == (TILES <= 2 ? 2 : 1))
+PREFER(WHOLE == takes_whole())
 REQUIRE(n_rows() <= 64)
 REQUIRE(K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !scaled() && !n_row_scales())
@@ -89,11 +93,11 @@ PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || ha
 FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))
 GRID(blocks() + blocks_narrow(), 1, 1)
 BLOCK(256)
-SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, turn(), BLOCK_K, ST_BITS))
-	+ (staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
+SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, K, turn(), BLOCK_K, ST_BITS))
+	+ (WHOLE ? stream_whole_bytes(turn()) : staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
 READS(matrix_bytes() + narrow() * K * 2 + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
 RATE(16)
 
 using Scales = typename TypeIf<scaled() != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<n_rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, by_steps() != 0>;
+using S = Stream<n_rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, by_steps() != 0, WHOLE != 0>;
 static_assert(stream_bytes<S, StreamNorm>() <= dynamic_smem(), "the rings of all warps, and rows of x that wait");
