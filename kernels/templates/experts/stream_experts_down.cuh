@@ -11,11 +11,14 @@ TUNE(DEPTH, 2, 3, 4, 6)
 TUNE(WHOLE, 0, 1)
 TUNE(WAYS, 1, 2)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
-FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
-REQUIRE(WHOLE ? takes_whole() && DEPTH <= ceil_div(N, 256 * WAYS) : WAYS == 1)
-REQUIRE(WHOLE ? DEPTH < 6 : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+FORMULA(takes_whole(), WT_BITS == 4)
+FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
+FORMULA(many_threads(), WHOLE ? 256 : 512)
+REQUIRE(WHOLE ? takes_whole() && (DEPTH == 2 || DEPTH <= ceil_div(N, 256 * WAYS)) : WAYS == 1)
+REQUIRE(WAYS == 1 || ROWS <= 8)
+REQUIRE(WHOLE ? DEPTH < (ROWS <= 8 ? 6 : 4) : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
 REQUIRE(TOPK * WAYS + SHARED <= 32)
-PREFER(WHOLE == takes_whole())
+PREFER(ROWS > 8 || WHOLE == takes_whole())
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
 REQUIRE(WIDTH % 8 == 0)
@@ -28,13 +31,15 @@ FORMULA(shared_group_bytes(),
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
 	(SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8)), 1)
 FORMULA(warps_of_row(), TOPK * WAYS + SHARED)
-BLOCK(ROWS <= 8 ? 32 * warps_of_row() : 512)
+BLOCK(ROWS <= 8 ? 32 * warps_of_row() : many_threads())
 SMEM(ROWS <= 8 ? TOPK * WAYS * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-		+ (WHOLE ? stream_whole_bytes(1024 / WT_BITS) / 8 : (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
+		+ (WHOLE ? stream_whole_bytes(1, 1024 / WT_BITS) / 8 : (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
 	+ SHARED * (DEPTH * 16 * (128 + shared_group_bytes())
 		+ (SWT_BITS < 16) * (2048 / SWT_BITS * ceil_div(WIDTH - TOPK * N, 1024 / SWT_BITS) + 512))
-	: 256 * DEPTH * max(128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS),
-		SHARED * (128 + shared_group_bytes()))
+	: many_threads() / 32 * max(
+			DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+				+ WHOLE * stream_whole_bytes(rows_each(), 1024 / WT_BITS) / 8,
+			SHARED * DEPTH * 16 * (128 + shared_group_bytes()))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
 READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * shared_bytes()
@@ -43,7 +48,7 @@ READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * share
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 	NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, N, WAYS, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, WHOLE != 0>;
+using S = Stream<rows_each(), N, WAYS, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, WHOLE != 0>;
 using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, DEPTH, SWT,
 	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
 
@@ -91,14 +96,16 @@ __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const
 }
 
 // Of many rows a block has 16 columns of as many as its memory has room for. What its warps take in turns are tiles: up
-// to 8 of its pairs of row and expert, t * TOPK + j, that have one expert. In shared memory: a ring for each warp, what
+// to 8 of its pairs of row and expert, t * TOPK + j, that have one expert, of whole numbers 4. In shared memory: a ring for each warp, what
 // of all sums has come, and the lists.
 template <class S, class T> struct ManyRows {
-	static constexpr int shares = TOPK + SHARED, threads = 512;
+	static constexpr int shares = TOPK + SHARED, threads = many_threads(), pairs = S::rows; // of a tile
+	using Ring = StreamRing<S, K % 16 == 0, void>;
 	static constexpr int room = (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * shares) * 8;
 	static constexpr int most_rows = ROWS < room ? ROWS : room, most_pairs = most_rows * TOPK;
 	static constexpr int pairs_each = ceil_div(most_pairs, threads);
-	static constexpr int ring = max_of(StreamRing<S, K % 16 == 0, void>::warp_bytes,
+	static constexpr int kept = StreamStageOf<S, false, void, Ring>::place; // of rows, behind the ring
+	static constexpr int ring = max_of(Ring::warp_bytes + kept * 16,
 		SHARED ? StreamRing<T, K % 16 == 0, void>::warp_bytes : 0) / 16;
 	uint4 *rings;  // [threads / 32][ring]
 	float *term;   // [most_rows][shares][16]
@@ -130,7 +137,7 @@ template <class S, class T> struct ManyRows {
 		}
 		__syncthreads();
 		if (threadIdx.x < 32) {
-			const auto size = [&](int e) { return e < EXPERTS ? (before[e] + 7) / 8 << 16 | before[e] : 0; };
+			const auto size = [&](int e) { return e < EXPERTS ? ceil_div(before[e], pairs) << 16 | before[e] : 0; };
 			const int first = int(threadIdx.x) * own;
 			int sum = 0;
 			for (int e = first; e < first + own; e++)
@@ -158,14 +165,14 @@ template <class S, class T> struct ManyRows {
 				continue;
 			const int e = expert[p], lower = before[e], at = (lower & 0xffff) + place[i];
 			pair[at] = p;
-			if (place[i] % 8 == 0)
-				tile[(lower >> 16) + place[i] / 8] =
-					u32(e) << 16 | u32(at) << 4 | u32(min((before[e + 1] & 0xffff) - at, 8));
+			if (place[i] % pairs == 0)
+				tile[(lower >> 16) + place[i] / pairs] =
+					u32(e) << 16 | u32(at) << 4 | u32(min((before[e + 1] & 0xffff) - at, pairs));
 		}
 		__syncthreads();
 	}
 
-	// warp level: 16 columns of up to 8 rows by one expert; term_of(t): where those of row t go; bias(t, n): what is
+	// warp level: 16 columns of the rows of a tile by one expert; term_of(t): where those of row t go; bias(t, n): what is
 	// added to its column n, BIASED
 	template <class U, bool BY_ROW, class Scale, class XRow, class TermOf, class Bias>
 	__device__ __forceinline__ void terms(const typename U::W *w, const Scale *scales, const float *by_row, int n0,
@@ -177,7 +184,7 @@ template <class S, class T> struct ManyRows {
 		if constexpr (BY_ROW)
 			scale *= by_row[min(n0 + lane % 16, K - 1)];
 		StreamSums<U> sums;
-		stream_at<U, K % 16 == 0, false, void>(place, place, [&](int m) {
+		stream_at<U, K % 16 == 0, false, void>(place, place + (ring - kept), [&](int m) {
 				return stream_tile<U>(w, scales, n0 + m * 16, K);
 			}, [&](int t) { return t < count ? x_row(t) : nullptr; }, static_cast<const void *>(nullptr), true, [] {},
 			sums);

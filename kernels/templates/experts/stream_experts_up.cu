@@ -37,15 +37,16 @@ REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(K, 128, SHARED_BLOCK_K))
 REQUIRE(WT_BITS == 16 || TILES == 2)
 PREFER(ROWS <= 8 || WT_BITS != 8)
-FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+FORMULA(takes_whole(), WT_BITS == 4)
+FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
 REQUIRE(WHOLE == 0 || takes_whole())
-PREFER(WHOLE == takes_whole())
+PREFER(ROWS > 8 || WHOLE == takes_whole())
 ORDER(stream, 8, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
 GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)),
 	SHARED * ceil_div(ROWS, 8) + (ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK)), 1)
 BLOCK(256)
 SMEM(max(16 * TILES * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-		+ (WHOLE ? stream_whole_bytes(1024 / WT_BITS) : (WT_BITS < 16 && ROWS <= 8 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
+		+ (WHOLE ? stream_whole_bytes(rows_each(), 1024 / WT_BITS) : (WT_BITS < 16 && ROWS <= 8 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
 			* (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096)),
 	SHARED * (16 * TILES * 16 * (128 + stream_group_bytes(SWT_BITS, K, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 		+ (SWT_BITS < 16 && ROWS <= 4
@@ -55,7 +56,7 @@ READS(min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes() + ROWS 
 
 #include "experts/stream_experts_up.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, up_blocks())
 stream_experts_up(const Args a)
 {
 	constexpr int width = N / 2, shared_width = WIDTH - TOPK * width, shares = TOPK + SHARED;
@@ -82,8 +83,8 @@ stream_experts_up(const Args a)
 		}
 	}
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
-		stream_chains(ROWS <= 8 ? 1 : 8, TILES), false, WHOLE != 0>;
+	using S = Stream<rows_each(), K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
+		stream_chains(rows_each(), TILES), false, WHOLE != 0>;
 	up_of_pairs<width, shares>(a, rows, pair, n0, [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),

@@ -3,9 +3,12 @@
 //
 // Nothing is sorted: of up to 8 rows each pair of row and expert is a slice of the grid, which streams the expert's
 // rows as if there were no other. Of more rows a slice finds all pairs of its expert, which is the first pair's or, of
-// many, the slice's own, and streams its rows once for 8 of them; a slice without any ends. Which rows those are is
+// many, the slice's own, and streams its rows once for 8 of them, or for 4 in whole numbers; a slice without any ends. Which rows those are is
 // known only when the launch before is done.
 #pragma once
+
+// Blocks that one multiprocessor is to hold: of several rows in whole numbers the sums take the registers.
+constexpr int up_blocks() { return ROWS > 8 && WHOLE ? 2 : stream_blocks(1, TILES, bits_of<WT>); }
 
 // block level: out(t, n, act(gate, up)) of the rows of an expert from n0 on, N_ of gate and as many of up
 template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Act, class Out>
@@ -80,7 +83,7 @@ __device__ __forceinline__ void up_of_pairs(const Args &a, int rows, int pair, i
 			return;
 		const int e = is_first_pairs ? a.expert[pair] : pair;
 		const int count = pairs_of(a.expert, e, in_use, is_first_pairs ? pair : -1, list);
-		for (int first = 0; first < count; first += 8) {
+		for (int first = 0; first < count; first += rows_each()) {
 			if (first)
 				__syncthreads(); // the sums before are read
 			up(e, [&](int t) { return first + t < count ? a.n + i64(list[first + t] / TOPK) * K : nullptr; },

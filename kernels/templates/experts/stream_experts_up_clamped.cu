@@ -15,7 +15,7 @@ ATTR_FLOAT(GATE_LIMIT, 7.0f)
 #define CLAMPED 1
 #include "experts/stream_gated_contract.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, up_blocks())
 stream_experts_up_clamped(const Args a)
 {
 	constexpr int each = 8 * TILES; // outputs of a block

@@ -38,15 +38,15 @@ REQUIRE(WT_BITS < 16 || !SCALE)
 REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
 REQUIRE(WT_BITS == 16 || TILES == 2)
 PREFER(ROWS <= 8 || WT_BITS != 8)
-FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+FORMULA(takes_whole(), WT_BITS == 4)
 REQUIRE(WHOLE == 0 || takes_whole())
-PREFER(WHOLE == takes_whole())
+PREFER(ROWS > 8 || WHOLE == takes_whole())
 ORDER(stream, 8, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
 GRID(ceil_div(N / 2, 8 * TILES), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
 BLOCK(256)
-FORMULA(rows_each(), ROWS <= 8 ? 1 : 8)
+FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
 SMEM(16 * TILES * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-	+ (WHOLE ? stream_whole_bytes(1024 / WT_BITS) : stream_stages(rows_each(), K, WT_BITS, 1024 / WT_BITS, 8) * stream_row_bytes(K, 1024 / WT_BITS, 8)))
+	+ (WHOLE ? stream_whole_bytes(rows_each(), 1024 / WT_BITS) : stream_stages(rows_each(), K, WT_BITS, 1024 / WT_BITS, 8) * stream_row_bytes(K, 1024 / WT_BITS, 8)))
 READS(min(EXPERTS, ROWS * TOPK) * (N * (K * WT_BITS / 8 + row_bytes())
 		+ SCALE * halves() * ceil_div(N / halves(), max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
 	+ ROWS * (K * 2 + TOPK * 8))
@@ -72,8 +72,8 @@ struct Args {
 
 constexpr int width = N / 2;
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
-	stream_chains(ROWS <= 8 ? 1 : 8, TILES), false, WHOLE != 0>;
+using S = Stream<rows_each(), K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
+	stream_chains(rows_each(), TILES), false, WHOLE != 0>;
 
 #if !CLAMPED
 // block level: the whole kernel; act(gate, up) of two f32

@@ -94,7 +94,7 @@ FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))
 GRID(blocks() + blocks_narrow(), 1, 1)
 BLOCK(256)
 SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, K, turn(), BLOCK_K, ST_BITS))
-	+ (WHOLE ? stream_whole_bytes(turn()) : staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
+	+ (WHOLE ? stream_whole_bytes(1, turn()) : staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
 READS(matrix_bytes() + narrow() * K * 2 + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
 RATE(16)
 

@@ -285,7 +285,7 @@ __device__ __forceinline__ bool stream_row_of(uint4 *memory, WTile w_tile, const
 	ready();
 
 	if constexpr (S::whole)
-		whole_products<S>(ring, stage, x);
+		whole_products<S>(ring, stage, [&](int) { return x; });
 	else
 		row_products<S>(ring, stage, x);
 	__syncthreads();

@@ -49,7 +49,7 @@ PREFER(PAIR == (K > 8192 ? 2 : 1))
 GRID(PAIR * ceil_div(N, 16 * TILES), 1, 1)
 BLOCK(256)
 SMEM(8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, K, turn(), BLOCK_K, ST_BITS))
-	+ (WHOLE ? stream_whole_bytes(turn()) : 16 * turn() * ceil_div(K, 8 * PAIR * turn()) + 4096))
+	+ (WHOLE ? stream_whole_bytes(1, turn()) : 16 * turn() * ceil_div(K, 8 * PAIR * turn()) + 4096))
 READS(matrix_bytes() + x_row_bytes() + added_bytes())
 RATE(16)
 
