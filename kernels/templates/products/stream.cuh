@@ -681,7 +681,7 @@ __device__ __forceinline__ void whole_turn(const Ring &ring, const Stage &stage,
 template <class S, class Ring, class Stage>
 __device__ __forceinline__ void whole_sums(const Ring &ring, Stage &stage, WholeSums<S> &sums, float (&squares)[S::rows])
 {
-	const float unit = whole_unit(typename S::Scale()) * (threadIdx.x % 2 ? 1.0f : 65536.0f);
+	const float unit = whole_unit(typename S::Scale()), lowest = threadIdx.x % 2 ? 1.0f : 65536.0f; // digit's
 	const u32 table = whole_table(shared_address(ring.mine) >> 31);
 	u32 b[2][2] = {};
 	int slot = 0, to_fill = S::ahead % S::depth;
@@ -691,7 +691,7 @@ __device__ __forceinline__ void whole_sums(const Ring &ring, Stage &stage, Whole
 #pragma unroll
 		for (int t = 0; t < S::rows; t++)
 			if (stage.has(t))
-				factor[t] = stage.fill(t, squares[t]);
+				factor[t] = stage.fill(t, squares[t]) * lowest;
 		__syncwarp();
 		stage.read_norm(ring, turn + 1);
 		stage.read(ring, turn + 1);
