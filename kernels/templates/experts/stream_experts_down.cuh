@@ -9,7 +9,7 @@
 #pragma once
 TUNE(DEPTH, 2, 3, 4, 6)
 TUNE(WHOLE, 0, 1)
-TUNE(WAYS, 1, 2)
+TUNE(WAYS, 1, 2, 3, 4, 6)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
 FORMULA(takes_whole(), WT_BITS == 4)
 FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)

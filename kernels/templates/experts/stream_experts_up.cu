@@ -31,6 +31,7 @@ DTYPES(SWT, bf16, e4m3, e2m1)
 #include "experts/experts_contract.cuh"
 TUNE(TILES, 2, 4)
 TUNE(WHOLE, 0, 1)
+TUNE(SPLIT, 8, 4)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
@@ -39,10 +40,11 @@ REQUIRE(WT_BITS == 16 || TILES == 2)
 PREFER(ROWS <= 8 || WT_BITS != 8)
 FORMULA(takes_whole(), WT_BITS == 4)
 FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
-REQUIRE(WHOLE == 0 || takes_whole())
+REQUIRE(WHOLE ? takes_whole() : SPLIT == 8)
+REQUIRE(!SHARED || SPLIT == 8)
 PREFER(ROWS > 8 || WHOLE == takes_whole())
-ORDER(stream, 8, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
-GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)),
+ORDER(stream, SPLIT, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
+GRID(max(ceil_div(N / 2, 64 * TILES / SPLIT), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)),
 	SHARED * ceil_div(ROWS, 8) + (ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK)), 1)
 BLOCK(256)
 SMEM(max(16 * TILES * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
@@ -64,12 +66,13 @@ stream_experts_up(const Args a)
 	const auto act = [](float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; };
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int rows = a.step[0], n0 = blockIdx.x * 8 * TILES, pair = int(blockIdx.y) - shared_tiles;
+	const int rows = a.step[0], pair = int(blockIdx.y) - shared_tiles;
 	if constexpr (SHARED) {
 		using Scales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 			NoScales>::Type;
 		using S = Stream<tile, K, stream_warps, TILES, 64, 2, SWT, Scales>;
 		if (pair < 0) {
+			const int n0 = blockIdx.x * 8 * TILES;
 			const int t0 = ROWS > 8 ? int(blockIdx.y) * 8 : 0;
 			if (n0 < shared_width)
 				gated<S, shared_width, SHARED_ROW_SCALE != 0>(ring, a.shared, a.shared_scale, a.shared_row_scale, n0,
@@ -83,9 +86,10 @@ stream_experts_up(const Args a)
 		}
 	}
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<rows_each(), K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
+	using S = Stream<rows_each(), K, SPLIT, TILES, 64, 2, WT, Scales, stream_ahead,
 		stream_chains(rows_each(), TILES), false, WHOLE != 0>;
-	up_of_pairs<width, shares>(a, rows, pair, n0, [&](int e, auto x_row, auto out) {
+	const int n0 = first_row<S>();
+	up_of_pairs<width, shares>(a, rows, pair, [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
 			ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr, n0, true, x_row, act, out);

@@ -21,15 +21,15 @@ stream_experts_up_clamped(const Args a)
 	constexpr int each = 8 * TILES; // outputs of a block
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int n0 = blockIdx.x * each;
-	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), n0, [&](int e, auto x_row, auto out) {
+	const int n0 = first_row<S>();
+	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), [&](int e, auto x_row, auto out) {
 		const WT *const w = matrix_at<WT, N, K>(a.gate_up, e);
 		const ST *const scales = scales_at<1, N, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e);
 		const int n = min(n0 + stream_row<S, each>(), width - 1);
 		const BT *const bias = a.gate_up_bias + i64(e) * N + 2 * n;
 		const float gate_bias = to_f32(bias[0]), up_bias = to_f32(bias[1]);
 		StreamSums<S> sums;
-		if (!stream<S, width % each == 0, false, void>(ring, [&](int m) {
+		if (!stream<S, width % (S::groups * each) == 0, false, void>(ring, [&](int m) {
 				return stream_tile<S>(w, scales, 2 * n0 + m * 16, N);
 			}, x_row, static_cast<const void *>(nullptr), true, [] {}, sums))
 			return;

@@ -31,6 +31,7 @@ REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
 #endif
 TUNE(TILES, 2, 4)
 TUNE(WHOLE, 0, 1)
+TUNE(SPLIT, 8, 4)
 REQUIRE(TOPK <= EXPERTS && N % 2 == 0 && WIDTH == TOPK * N / 2)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0)
@@ -39,10 +40,10 @@ REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 
 REQUIRE(WT_BITS == 16 || TILES == 2)
 PREFER(ROWS <= 8 || WT_BITS != 8)
 FORMULA(takes_whole(), WT_BITS == 4)
-REQUIRE(WHOLE == 0 || takes_whole())
+REQUIRE(WHOLE ? takes_whole() : SPLIT == 8)
 PREFER(ROWS > 8 || WHOLE == takes_whole())
-ORDER(stream, 8, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
-GRID(ceil_div(N / 2, 8 * TILES), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
+ORDER(stream, SPLIT, 1024 / WT_BITS, WHOLE ? 0 : TILES == 2 ? 2 : 1)
+GRID(ceil_div(N / 2, 64 * TILES / SPLIT), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
 BLOCK(256)
 FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
 SMEM(16 * TILES * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
@@ -72,7 +73,7 @@ struct Args {
 
 constexpr int width = N / 2;
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<rows_each(), K, stream_warps, TILES, 64, 2, WT, Scales, stream_ahead,
+using S = Stream<rows_each(), K, SPLIT, TILES, 64, 2, WT, Scales, stream_ahead,
 	stream_chains(rows_each(), TILES), false, WHOLE != 0>;
 
 #if !CLAMPED
@@ -81,8 +82,8 @@ template <class Act> __device__ __forceinline__ void stream_gated(const Args &a,
 {
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int n0 = blockIdx.x * 8 * TILES;
-	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), n0, [&](int e, auto x_row, auto out) {
+	const int n0 = first_row<S>();
+	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
 			ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr, n0, true, x_row, act, out);

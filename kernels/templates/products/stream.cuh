@@ -615,13 +615,14 @@ template <class S, bool ONE, class Norm, class Ring> struct WholeStage {
 // Of each row of x: rows g and g + 8 of each tile of w.
 template <class S> struct WholeSums { float at[S::rows][S::tiles][2]; };
 
-// warp level: the sums of a turn in `slot`. b: zeros in all lanes whose column of the product has none of a step
+// warp level: the sums of a turn in `slot`. b: of groups of 16 zeros in all lanes whose column of the product has none
+// of a lane's codes
 template <class S, class Ring, class Stage>
 __device__ __forceinline__ void whole_turn(const Ring &ring, const Stage &stage, const char *slot, u32 table,
 	u32 (&b)[2][2], WholeSums<S> &total)
 {
 	constexpr int together = S::block_k / 16; // steps whose sums are of the same groups, a group of 16 or a step each
-	constexpr int at_once = together == 2 && S::rows > 1 ? 1 : S::tiles; // as many as have registers
+	constexpr int at_once = together == 2 ? 1 : S::tiles; // as many as have registers
 	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 	const uint2 *const digits = reinterpret_cast<const uint2 *>(stage.mine) + 4 * q + g % 4;
 	const char *scales[S::tiles];
@@ -654,21 +655,27 @@ __device__ __forceinline__ void whole_turn(const Ring &ring, const Stage &stage,
 			for (int t = 0; t < S::rows; t++) {
 				if (!stage.has(t))
 					break;
-#pragma unroll
-				for (int j = 0; j < together; j++)
-					if (together == 2 ? g / 4 == j : g / 4 == q / 2) {
-						const uint2 v = digits[t * Stage::pitch * 2 + (step + j) * 16];
-						b[together == 2 ? j : (step + t) % 2][0] = v.x;
-						b[together == 2 ? j : (step + t) % 2][1] = v.y;
-					}
+				if constexpr (together == 2) { // each step has four of the columns
+					const uint2 v = digits[t * Stage::pitch * 2 + (step + g / 4) * 16];
+					b[0][0] = g < 4 ? v.x : 0;
+					b[0][1] = g < 4 ? v.y : 0;
+					b[1][0] = g < 4 ? 0 : v.x;
+					b[1][1] = g < 4 ? 0 : v.y;
+				} else if (g / 4 == q / 2) {
+					const uint2 v = digits[t * Stage::pitch * 2 + step * 16];
+					b[(step + t) % 2][0] = v.x;
+					b[(step + t) % 2][1] = v.y;
+				}
 #pragma unroll
 				for (int m = 0; m < at_once; m++)
 #pragma unroll
 					for (int h = 0; h < 2; h++) {
 						u32 sum[4] = { whole_zero, whole_zero, whole_zero, whole_zero };
 #pragma unroll
-						for (int j = 0; j < together; j++)
-							mma_whole(sum, a[j][m][h], b[together == 2 ? j : (step + t) % 2][0], b[together == 2 ? j : (step + t) % 2][1]);
+						for (int j = 0; j < together; j++) {
+							const u32 (&column)[2] = b[together == 2 ? j : (step + t) % 2];
+							mma_whole(sum, a[j][m][h], column[0], column[1]);
+						}
 						float &of_row = total.at[t][m0 + m][h];
 						of_row = fmaf(whole_sum(sum), scale[m][h], of_row);
 					}
