@@ -7,8 +7,12 @@
 // known only when the launch before is done.
 #pragma once
 
-// Blocks that one multiprocessor is to hold: of several rows in whole numbers the sums take the registers.
-constexpr int up_blocks() { return ROWS > 8 && WHOLE ? 2 : stream_blocks(1, TILES, bits_of<WT>); }
+// Blocks that one multiprocessor is to hold: of several rows, in whole numbers or by groups of 32, what is kept of a row
+// takes the registers.
+constexpr int up_blocks()
+{
+	return ROWS > 8 && WT_BITS == 4 && (WHOLE || BLOCK_K == 32) ? 2 : stream_blocks(1, TILES, bits_of<WT>);
+}
 
 // thread level: the first of the rows of each part that a group of warps has
 template <class S> __device__ __forceinline__ int first_row()

@@ -87,7 +87,7 @@ PREFER(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || ha
 PREFER(ROWS <= 16 || TILES == 2)
 #else
 PREFER(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || has_little_smem())
-PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || has_little_smem())
+PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == (WHOLE ? 2 : 1) || has_little_smem())
 #endif
 #endif
 FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))

@@ -161,14 +161,58 @@ __device__ __forceinline__ void row_multiply(const char *codes, int unit, int ro
 	}
 }
 
-// warp level: all turns, the ring's first ones being under way, and the sums into the ring's place
-template <class S, class Ring, class Stage>
-__device__ __forceinline__ void row_products(const Ring &ring, const Stage &stage, const bf16 *x)
+// Sums of all warps, for the threads of a pair's first block.
+struct RowSums {
+	const float *own, *other; // of each block; NULL: it is alone
+	__device__ __forceinline__ float at(int place) const { return other ? own[place] + other[place] : own[place]; }
+};
+
+// block level: as stream, of row x. False, to all threads alike, if there is nothing to finish
+template <class S, int PAIR_, bool FULL, class WTile, class Ready>
+__device__ __forceinline__ bool stream_row_of(uint4 *memory, WTile w_tile, const bf16 *x, bool some, Ready ready,
+	RowSums &sums)
 {
+	using Ring = StreamRing<S, FULL, void>;
+	using Stage = StreamStage<S, false, void, Ring, true>;
+	static_assert(S::rows == 1 && S::bits < 16 && !S::zeroed && Ring::staged, "what this is for");
+	static_assert(S::split == stream_warps * PAIR_, "a pair's warps share all columns");
+	static_assert(!S::grouped || Ring::scale_piece != 0, "scales of groups come with their codes");
+	static_assert(!S::blocked || S::period % 128 == 0, "a scale is that of whole units");
 	constexpr int units = S::cols / 128, chains = S::chains; // of a turn: what a lane has 32 codes of
-	const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+	constexpr int results = 16 * S::tiles;
+	__shared__ float left[PAIR_][results]; // of each block, in the first
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+	const int rank = PAIR_ == 1 ? 0 : blockIdx.x % PAIR_;
 	// and row + 8: rows that are read together lie in different banks
 	const int row = S::bits == 4 ? g % 2 * 4 + g / 2 : g / 4 * 4 + g % 2 * 2 + g / 2 % 2;
+	if constexpr (PAIR_ > 1)
+		team_arrive();
+	Ring ring(memory + warp * (Ring::warp_bytes / 16), w_tile, static_cast<const void *>(nullptr));
+	if constexpr (PAIR_ > 1) {
+		ring.turn = rank * stream_warps + warp;
+		ring.turns = (Ring::units - ring.turn + S::split - 1) / S::split;
+		if constexpr (Ring::waiting)
+#pragma unroll
+			for (int m = 0; m < S::tiles; m++)
+				ring.block_scale[m] = ring.read_block_scale(m, 0,
+					ring.column(lane * S::period / S::cols) + lane * S::period % S::cols);
+	}
+#pragma unroll
+	for (int i = 0; i < S::depth; i++) {
+		if (i >= S::ahead)
+			copy_wait<S::ahead - 1>();
+		ring.fill(i, i);
+	}
+	const Stage stage(memory + stream_warps * (Ring::warp_bytes / 16) + warp * Stage::place, ring);
+	inputs_ready();
+	if (PAIR_ > 1)
+		team_wait(); // the other block is there
+	if (!some) {
+		copy_wait<0>();
+		return false;
+	}
+	ready();
+
 	const float factor = row_fill<S>(stage, ring, x);
 	// whose column of the product has the lane's first 16 codes, whose the second 16
 	const bool is_first = S::grouped ? g == 2 * q : g == 0, is_second = S::grouped ? g == 2 * q + 1 : g == 0;
@@ -233,61 +277,6 @@ __device__ __forceinline__ void row_products(const Ring &ring, const Stage &stag
 			if (q == 0)
 				out[m * 16 + 8 * h + row] = sum * factor;
 		}
-}
-
-// Sums of all warps, for the threads of a pair's first block.
-struct RowSums {
-	const float *own, *other; // of each block; NULL: it is alone
-	__device__ __forceinline__ float at(int place) const { return other ? own[place] + other[place] : own[place]; }
-};
-
-// block level: as stream, of row x. False, to all threads alike, if there is nothing to finish
-template <class S, int PAIR_, bool FULL, class WTile, class Ready>
-__device__ __forceinline__ bool stream_row_of(uint4 *memory, WTile w_tile, const bf16 *x, bool some, Ready ready,
-	RowSums &sums)
-{
-	using Ring = StreamRing<S, FULL, void>;
-	using Stage = typename TypeIf<S::whole, WholeStage<S, false, void, Ring>, StreamStage<S, false, void, Ring, true>>::Type;
-	static_assert(S::rows == 1 && S::bits < 16 && !S::zeroed && (S::whole || Ring::staged), "what this is for");
-	static_assert(S::split == stream_warps * PAIR_, "a pair's warps share all columns");
-	static_assert(S::whole || !S::grouped || Ring::scale_piece != 0, "scales of groups come with their codes");
-	static_assert(!S::blocked || S::period % 128 == 0, "a scale is that of whole units");
-	constexpr int results = 16 * S::tiles;
-	__shared__ float left[PAIR_][results]; // of each block, in the first
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const int rank = PAIR_ == 1 ? 0 : blockIdx.x % PAIR_;
-	if constexpr (PAIR_ > 1)
-		team_arrive();
-	Ring ring(memory + warp * (Ring::warp_bytes / 16), w_tile, static_cast<const void *>(nullptr));
-	if constexpr (PAIR_ > 1) {
-		ring.turn = rank * stream_warps + warp;
-		ring.turns = (Ring::units - ring.turn + S::split - 1) / S::split;
-		if constexpr (Ring::waiting)
-#pragma unroll
-			for (int m = 0; m < S::tiles; m++)
-				ring.block_scale[m] = ring.read_block_scale(m, 0,
-					ring.column(lane * S::period / S::cols) + lane * S::period % S::cols);
-	}
-#pragma unroll
-	for (int i = 0; i < S::depth; i++) {
-		if (i >= S::ahead)
-			copy_wait<S::ahead - 1>();
-		ring.fill(i, i);
-	}
-	Stage stage(memory + stream_warps * (Ring::warp_bytes / 16) + warp * Stage::place, ring);
-	inputs_ready();
-	if (PAIR_ > 1)
-		team_wait(); // the other block is there
-	if (!some) {
-		copy_wait<0>();
-		return false;
-	}
-	ready();
-
-	if constexpr (S::whole)
-		whole_products<S>(ring, stage, [&](int) { return x; });
-	else
-		row_products<S>(ring, stage, x);
 	__syncthreads();
 	if (threadIdx.x < results) {
 		const float *const from = reinterpret_cast<const float *>(memory) + threadIdx.x;
