@@ -1,48 +1,37 @@
 // stream_experts_down.cuh - experts on the way down whose rows are streamed as they come, stream_experts_down*.cu: the
 // rest of the contract, and the kernel.
 //
-// A warp, or two, are an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so that
+// A warp is an expert's: the experts of a row are streamed side by side and meet once, in shared memory, so that
 // neither a second pass nor an atomic sum is needed. It has few turns, which it asks for all at once. Of more than 8
 // rows a block has 16 columns of all, or of as many as have room: its warps take one expert after another, for 8 of the
 //           rows that
 // chose it at a time, and leave the terms of all sums side by side.
 #pragma once
-TUNE(DEPTH, 2, 3, 4, 6)
-TUNE(WHOLE, 0, 1)
-TUNE(WAYS, 1, 2, 3, 4, 6)
+// 3: in whole numbers (stream_whole.cuh), but for the shared expert
+TUNE(DEPTH, 2, 4, 6, 3)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
-FORMULA(takes_whole(), WT_BITS == 4)
-// Each of a few turns, and no more warps than find a place twice.
-FORMULA(likely_ways(), ceil_div(N, 256) < 4 ? 1 : TOPK > 4 ? 2 : ceil_div(N, 256) < 8 ? 2 : 4)
-FORMULA(rows_each(), ROWS <= 8 ? 1 : WHOLE ? 4 : 8)
-FORMULA(many_threads(), WHOLE ? 256 : 512)
-REQUIRE(WHOLE ? takes_whole() && (DEPTH == 2 || DEPTH <= ceil_div(N, 256 * WAYS)) : WAYS == 1)
-REQUIRE(WAYS == 1 || ROWS <= 8)
-REQUIRE(WHOLE ? DEPTH < (ROWS <= 8 ? 6 : 4) : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
-REQUIRE(TOPK * WAYS + SHARED <= 32)
-PREFER(WHOLE == (takes_whole() && (ROWS <= 8 || ROWS * TOPK <= 2 * EXPERTS)))
-PREFER(!WHOLE || ROWS > 8 || DEPTH == min(2, ceil_div(N, 256 * WAYS)) && WAYS == likely_ways())
+FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+REQUIRE(DEPTH == 3 ? takes_whole() : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+PREFER(takes_whole() == (DEPTH == 3))
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
 REQUIRE(WIDTH % 8 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, WAYS, 1024 / WT_BITS, WHOLE ? 0 : 2)
+ORDER(stream, 1, 1024 / WT_BITS, DEPTH == 3 ? 3 : 2)
 FORMULA(shared_group_bytes(),
 	stream_group_bytes(SWT_BITS, WIDTH - TOPK * N, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
 	(SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8)), 1)
-FORMULA(warps_of_row(), TOPK * WAYS + SHARED)
-BLOCK(ROWS <= 8 ? 32 * warps_of_row() : many_threads())
-SMEM(ROWS <= 8 ? TOPK * WAYS * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-		+ (WHOLE ? stream_whole_bytes(1, 1024 / WT_BITS) / 8 : (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
+BLOCK(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512)
+SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+		+ (DEPTH == 3 ? stream_whole_bytes(1024 / WT_BITS) / 8
+			: (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
 	+ SHARED * (DEPTH * 16 * (128 + shared_group_bytes())
 		+ (SWT_BITS < 16) * (2048 / SWT_BITS * ceil_div(WIDTH - TOPK * N, 1024 / SWT_BITS) + 512))
-	: many_threads() / 32 * max(
-			DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-				+ WHOLE * stream_whole_bytes(rows_each(), 1024 / WT_BITS) / 8,
-			SHARED * DEPTH * 16 * (128 + shared_group_bytes()))
+	: 256 * DEPTH * max(128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS),
+		SHARED * (128 + shared_group_bytes()))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
 READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * shared_bytes()
@@ -51,7 +40,7 @@ READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * share
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 	NoScales>::Type;
-using S = Stream<rows_each(), N, WAYS, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, WHOLE != 0>;
+using S = Stream<ROWS <= 8 ? 1 : 8, N, 1, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, DEPTH == 3>;
 using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, DEPTH, SWT,
 	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
 
@@ -74,8 +63,8 @@ __device__ __forceinline__ float residual_at(const Args &a, i64 i)
 #endif
 }
 
-// warp level: 16 columns of z by one expert, or of its WAYS a warp's part of them, into `place`, as values, BIASED with
-// `bias` added; false when there is nothing to do
+// warp level: 16 columns of z by one expert, into `place`, as values, BIASED with `bias` added; false when there is
+// nothing to do
 template <class S, bool BY_ROW, class Scale>
 __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const Scale *scales, const float *by_row,
 	int n0, bool some, const bf16 *x, float bias)
@@ -87,11 +76,10 @@ __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const
 	if constexpr (BY_ROW)
 		scale *= by_row[min(n0 + lane, K - 1)];
 	StreamSums<S> sums;
-	if (!stream_part<S, full, false, void>(place, place + ring,
+	if (!stream_at<S, full, false, void>(place, place + ring,
 		[&](int m) { return stream_tile<S>(w, scales, n0 + m * 16, K); }, [&](int) { return x; },
 		static_cast<const void *>(nullptr), some, [] {}, sums))
 		return false;
-	__syncwarp();
 	float *const value = reinterpret_cast<float *>(place) + lane; // that is where the sums are
 	if (lane < 16 * S::tiles)
 		*value = BIASED ? fmaf(*value, scale, bias) : *value * scale;
@@ -99,16 +87,14 @@ __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const
 }
 
 // Of many rows a block has 16 columns of as many as its memory has room for. What its warps take in turns are tiles: up
-// to 8 of its pairs of row and expert, t * TOPK + j, that have one expert, of whole numbers 4. In shared memory: a ring for each warp, what
+// to 8 of its pairs of row and expert, t * TOPK + j, that have one expert. In shared memory: a ring for each warp, what
 // of all sums has come, and the lists.
 template <class S, class T> struct ManyRows {
-	static constexpr int shares = TOPK + SHARED, threads = many_threads(), pairs = S::rows; // of a tile
-	using Ring = StreamRing<S, K % 16 == 0, void>;
+	static constexpr int shares = TOPK + SHARED, threads = 512;
 	static constexpr int room = (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * shares) * 8;
 	static constexpr int most_rows = ROWS < room ? ROWS : room, most_pairs = most_rows * TOPK;
 	static constexpr int pairs_each = ceil_div(most_pairs, threads);
-	static constexpr int kept = StreamStageOf<S, false, void, Ring>::place; // of rows, behind the ring
-	static constexpr int ring = max_of(Ring::warp_bytes + kept * 16,
+	static constexpr int ring = max_of(StreamRing<S, K % 16 == 0, void>::warp_bytes,
 		SHARED ? StreamRing<T, K % 16 == 0, void>::warp_bytes : 0) / 16;
 	uint4 *rings;  // [threads / 32][ring]
 	float *term;   // [most_rows][shares][16]
@@ -140,7 +126,7 @@ template <class S, class T> struct ManyRows {
 		}
 		__syncthreads();
 		if (threadIdx.x < 32) {
-			const auto size = [&](int e) { return e < EXPERTS ? ceil_div(before[e], pairs) << 16 | before[e] : 0; };
+			const auto size = [&](int e) { return e < EXPERTS ? (before[e] + 7) / 8 << 16 | before[e] : 0; };
 			const int first = int(threadIdx.x) * own;
 			int sum = 0;
 			for (int e = first; e < first + own; e++)
@@ -168,14 +154,14 @@ template <class S, class T> struct ManyRows {
 				continue;
 			const int e = expert[p], lower = before[e], at = (lower & 0xffff) + place[i];
 			pair[at] = p;
-			if (place[i] % pairs == 0)
-				tile[(lower >> 16) + place[i] / pairs] =
-					u32(e) << 16 | u32(at) << 4 | u32(min((before[e + 1] & 0xffff) - at, pairs));
+			if (place[i] % 8 == 0)
+				tile[(lower >> 16) + place[i] / 8] =
+					u32(e) << 16 | u32(at) << 4 | u32(min((before[e + 1] & 0xffff) - at, 8));
 		}
 		__syncthreads();
 	}
 
-	// warp level: 16 columns of the rows of a tile by one expert; term_of(t): where those of row t go; bias(t, n): what is
+	// warp level: 16 columns of up to 8 rows by one expert; term_of(t): where those of row t go; bias(t, n): what is
 	// added to its column n, BIASED
 	template <class U, bool BY_ROW, class Scale, class XRow, class TermOf, class Bias>
 	__device__ __forceinline__ void terms(const typename U::W *w, const Scale *scales, const float *by_row, int n0,
@@ -187,7 +173,7 @@ template <class S, class T> struct ManyRows {
 		if constexpr (BY_ROW)
 			scale *= by_row[min(n0 + lane % 16, K - 1)];
 		StreamSums<U> sums;
-		stream_at<U, K % 16 == 0, false, void>(place, place + (ring - kept), [&](int m) {
+		stream_at<U, K % 16 == 0, false, void>(place, place, [&](int m) {
 				return stream_tile<U>(w, scales, n0 + m * 16, K);
 			}, [&](int t) { return t < count ? x_row(t) : nullptr; }, static_cast<const void *>(nullptr), true, [] {},
 			sums);
@@ -257,27 +243,27 @@ template <class S, class T> __device__ __forceinline__ void many_rows(const Args
 	}
 }
 
-// block level: 16 columns of one row; WAYS warps are an expert's
+// block level: 16 columns of one row; a warp is an expert's
 template <class S, class T> __device__ __forceinline__ void one_row(const Args &a, uint4 *ring)
 {
 	constexpr bool full = K % 16 == 0;
 	using Ring = StreamRing<S, full, void>;
 	constexpr int place = Ring::warp_bytes / 16 + StreamStageOf<S, false, void, Ring>::place;
-	const int warp = threadIdx.x / 32, j = warp / WAYS, n0 = blockIdx.x * 16, t = blockIdx.y;
+	const int warp = threadIdx.x / 32, n0 = blockIdx.x * 16, t = blockIdx.y;
 	const bool some = t < a.step[0];
-	const bf16 *const x = a.h + i64(t) * WIDTH + j * N;
-	if (SHARED && warp == TOPK * WAYS) {
-		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * WAYS * place, a.shared_down, a.shared_down_scale,
+	const bf16 *const x = a.h + i64(t) * WIDTH + warp * N;
+	if (SHARED && warp == TOPK) {
+		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * place, a.shared_down, a.shared_down_scale,
 			a.shared_down_row_scale, n0, some, x, 0.0f))
 			return;
 	} else {
 		inputs_ready();
 		if (!some)
 			return;
-		const int e = a.expert[t * TOPK + j];
+		const int e = a.expert[t * TOPK + warp];
 		part<S, ROW_SCALE != 0>(ring + warp * place, matrix_at<WT, K, N>(a.down, e),
 			scales_at<1, K, N, BLOCK_N, BLOCK_K>(a.down_scale, e), ROW_SCALE ? a.down_row_scale + i64(e) * K : nullptr,
-			n0, true, x, warp % WAYS ? 0.0f : bias_of(a, e, n0 + int(threadIdx.x) % 16, i64(t) * TOPK + j));
+			n0, true, x, bias_of(a, e, n0 + int(threadIdx.x) % 16, i64(t) * TOPK + warp));
 	}
 	const int n = n0 + threadIdx.x;
 	const bool mine = threadIdx.x < 16 && n < K;
@@ -287,8 +273,8 @@ template <class S, class T> __device__ __forceinline__ void one_row(const Args &
 		return;
 	float sum = 0.0f;
 #pragma unroll
-	for (int i = 0; i < TOPK * WAYS + SHARED; i++)
-		sum += reinterpret_cast<const float *>(ring + i * place)[threadIdx.x];
+	for (int j = 0; j < TOPK + SHARED; j++)
+		sum += reinterpret_cast<const float *>(ring + j * place)[threadIdx.x];
 	store(a.z + i64(t) * K + n, sum + rest);
 }
 

@@ -3,22 +3,9 @@
 //
 // Nothing is sorted: of up to 8 rows each pair of row and expert is a slice of the grid, which streams the expert's
 // rows as if there were no other. Of more rows a slice finds all pairs of its expert, which is the first pair's or, of
-// many, the slice's own, and streams its rows once for 8 of them, or for 4 in whole numbers; a slice without any ends. Which rows those are is
+// many, the slice's own, and streams its rows once for 8 of them; a slice without any ends. Which rows those are is
 // known only when the launch before is done.
 #pragma once
-
-// Blocks that one multiprocessor is to hold: of several rows, in whole numbers or by groups of 32, what is kept of a row
-// takes the registers.
-constexpr int up_blocks()
-{
-	return ROWS > 8 && WT_BITS == 4 && (WHOLE || BLOCK_K == 32) ? 2 : stream_blocks(1, TILES, bits_of<WT>);
-}
-
-// thread level: the first of the rows of each part that a group of warps has
-template <class S> __device__ __forceinline__ int first_row()
-{
-	return (int(blockIdx.x) * S::groups + int(threadIdx.x) / (32 * S::split)) * (8 * S::tiles);
-}
 
 // block level: out(t, n, act(gate, up)) of the rows of an expert from n0 on, N_ of gate and as many of up
 template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Act, class Out>
@@ -35,7 +22,7 @@ __device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const
 		up_scale = by_row[N_ + n];
 	}
 	StreamSums<S> sums;
-	if (!stream<S, N_ % (S::groups * half) == 0, false, void>(ring, [&](int m) {
+	if (!stream<S, N_ % half == 0, false, void>(ring, [&](int m) {
 			const bool first = m < S::tiles / 2;
 			return stream_tile<S>(first ? w : up, first ? scales : up_scales, n0 + m % (S::tiles / 2) * 16, N_);
 		}, x_row, static_cast<const void *>(nullptr), some, [] {}, sums))
@@ -70,12 +57,11 @@ __device__ __forceinline__ int pairs_of(const i32 *expert, int e, int in_use, in
 }
 
 // block level: parts of h of `width` columns, `n_shares` shares a row, of the pairs of a slice of the grid, which of up
-// to 8 rows is a pair, else all pairs of an expert; up(e, x_row, out) streams the rows that the block has of
+// to 8 rows is a pair, else all pairs of an expert; up(e, x_row, out) streams the rows from n0 on that the block has of
 // expert e, for rows x_row(t), and leaves out(t, n, value). rows: in use
 template <int width, int n_shares, class Up>
-__device__ __forceinline__ void up_of_pairs(const Args &a, int rows, int pair, Up up)
+__device__ __forceinline__ void up_of_pairs(const Args &a, int rows, int pair, int n0, Up up)
 {
-	const int n0 = int(blockIdx.x) * (64 * TILES / SPLIT); // the first of all groups of warps
 	if constexpr (ROWS <= 8) {
 		const int t = pair / TOPK, j = pair % TOPK;
 		inputs_ready();
@@ -94,7 +80,7 @@ __device__ __forceinline__ void up_of_pairs(const Args &a, int rows, int pair, U
 			return;
 		const int e = is_first_pairs ? a.expert[pair] : pair;
 		const int count = pairs_of(a.expert, e, in_use, is_first_pairs ? pair : -1, list);
-		for (int first = 0; first < count; first += rows_each()) {
+		for (int first = 0; first < count; first += 8) {
 			if (first)
 				__syncthreads(); // the sums before are read
 			up(e, [&](int t) { return first + t < count ? a.n + i64(list[first + t] / TOPK) * K : nullptr; },

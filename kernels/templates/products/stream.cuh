@@ -43,8 +43,8 @@ constexpr int stream_ahead = 2;
 FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
 FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),
 	bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols, split) + 75776 <= SMEM_MAX)
-// What rows take in whole numbers: four bytes an element, of a turn, in 8 warps.
-FORMULA(stream_whole_bytes(int rows, int cols), 32 * rows * cols)
+// What one row takes in whole numbers: four bytes an element, of a turn, in 8 warps.
+FORMULA(stream_whole_bytes(int cols), 32 * cols)
 // What scales of groups of codes take of a row of w in a turn: where rows of scales are no whole words, a word more.
 FORMULA(stream_group_bytes(int bits, int k, int cols, int block_k, int scale_bits),
 	bits == 4 ? cols / min(cols, max(block_k, 1)) * scale_bits / 8
@@ -207,8 +207,7 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	// else rows of x are read and normed as they are used
 	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols, S::split);
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
-	// scales of a row's groups in a turn come in pieces of so many bytes; 0: in the words that they are in, from the one
-	// on where a row begins
+	// scales of a row's groups in a turn come in pieces of so many bytes; 0: in the words that they are in
 	static constexpr int row_scales = S::zeroed ? S::cols / S::period * S::scale_bytes
 		: S::grouped ? S::cols / S::block_k : 0;
 	static constexpr int scale_pitch = S::scale_pitch * S::scale_bytes;
@@ -217,7 +216,8 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	static constexpr int scales_at = S::w_bytes + S::cols * norm_size;
 	static constexpr int row_place = row_scales + (row_scales && !scale_piece ? 4 : 0); // of a row's scales
 	static constexpr int turn_bytes = scales_at + S::tiles * 16 * row_place, warp_bytes = S::depth * turn_bytes;
-	static_assert(!S::grouped || row_place == stream_group_bytes(S::bits, S::k, S::cols, S::block_k, 8 * S::scale_bytes),
+	static_assert(!S::grouped
+		|| row_place == stream_group_bytes(S::bits, S::k, S::cols, S::block_k, 8 * S::scale_bytes),
 		"what contracts count");
 	static constexpr int units = ceil_div(S::k, S::cols);
 	// block scales wait in registers: lane i has that of the warp's i-th period
@@ -686,7 +686,8 @@ __device__ __forceinline__ void whole_turn(const Ring &ring, const Stage &stage,
 // warp level: all turns, the ring's first ones being under way: sums of rows g and g + 8 of each tile, in lane 4g.
 // squares: of each row of x
 template <class S, class Ring, class Stage>
-__device__ __forceinline__ void whole_sums(const Ring &ring, Stage &stage, WholeSums<S> &sums, float (&squares)[S::rows])
+__device__ __forceinline__ void whole_sums(const Ring &ring, Stage &stage, WholeSums<S> &sums,
+	float (&squares)[S::rows])
 {
 	const float unit = whole_unit(typename S::Scale()), lowest = threadIdx.x % 2 ? 1.0f : 65536.0f; // digit's
 	const u32 table = whole_table(shared_address(ring.mine) >> 31);

@@ -15,10 +15,6 @@
 // Fragments: of a row's 16 columns lane q of four needs codes 2q, 2q + 1, 2q + 8 and 2q + 9, which is byte q of each of
 // two words. The four lanes of a row load all of its words, and each takes its byte of every one.
 //
-// Of up to 32 rows, where little else hides what decoding takes, a lane has a whole word of each 32 columns instead,
-// whose halves decode in place. That is another order of k, which x has to have too: two warps put it in that order
-// where it lies, a stage of 64 columns at a time, before the products read it.
-//
 // A tile of two parts (gate and up) has in each warp eight rows of one and the same eight of the other: both sums of a
 // column stand in one thread.
 //
@@ -42,7 +38,7 @@ template <int BM_, int WARPGROUPS_, int BITS_ = 4> struct CodeTile {
 	static constexpr int x_stages = (codes_rings_bytes() - w_stages * w_bytes) / x_bytes;
 	static constexpr int x_at = w_stages * w_bytes, barriers_at = x_at + x_stages * x_bytes;
 	static constexpr int smem_bytes = 1024 + barriers_at + 1024;
-	static_assert((w_stages + x_stages) * 16 + x_stages * (BM_ == 32 ? 8 : 0) <= 1024 && smem_bytes == codes_smem(),
+	static_assert((w_stages + x_stages) * 16 <= 1024 && smem_bytes == codes_smem(),
 		"the rings and their barriers fit");
 	static_assert(BM_ == 32 || BM_ == 64 || BM_ == 128 || (BM_ == 256 && WARPGROUPS_ == 2),
 		"the shapes of wgmma spelled out below");
@@ -93,7 +89,6 @@ template <int STAGES_> struct Place {
 
 	__device__ u32 full() const { return barriers + slot * 16; }
 	__device__ u32 free() const { return full() + 8; }
-	__device__ u32 turned() const { return barriers + STAGES_ * 16 + slot * 8; } // x in the order of codes
 	__device__ void advance()
 	{
 		slot = slot + 1 == STAGES_ ? 0 : slot + 1;
@@ -184,48 +179,6 @@ __device__ __forceinline__ void codes_request_x(CodeRings<typename P::Tile> ring
 		}
 }
 
-// Is x put in another order?
-template <class P> constexpr bool is_turned()
-{
-	if constexpr (P::bits == 4)
-		return P::bm == 32 && !P::zeroed;
-	else
-		return false;
-}
-
-// two warps, of which each takes every other stage: x as a lane's word of 32 columns decodes
-template <class P>
-__device__ __forceinline__ void codes_turn_x(CodeRings<typename P::Tile> ring, typename P::Tiles tiles)
-{
-	using T = typename P::Tile;
-	const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 2;
-	u32 count = 0;
-	while (tiles.take())
-		for (int step = P::first() * T::steps; step < P::last() * T::steps; step++, count++, ring.x.advance()) {
-			if (count % 2 != warp)
-				continue;
-			barrier_wait(ring.x.full(), ring.x.turn);
-			const u32 row = ring.x_stage() + lane * 128;
-#pragma unroll
-			for (int half = 0; half < 2; half++) {
-				uint4 v[4];
-#pragma unroll
-				for (u32 i = 0; i < 4; i++)
-					v[i] = stream_pair<4>(load_shared_16(row + ((4 * half + i) ^ lane % 8) * 16));
-				const u32 to[4] = { row + ((4 * half) ^ lane % 8) * 16, row + ((4 * half + 1) ^ lane % 8) * 16,
-					row + ((4 * half + 2) ^ lane % 8) * 16, row + ((4 * half + 3) ^ lane % 8) * 16 };
-				store_shared(to[0], make_uint4(v[0].x, v[1].x, v[2].x, v[3].x));
-				store_shared(to[1], make_uint4(v[0].y, v[1].y, v[2].y, v[3].y));
-				store_shared(to[2], make_uint4(v[0].z, v[1].z, v[2].z, v[3].z));
-				store_shared(to[3], make_uint4(v[0].w, v[1].w, v[2].w, v[3].w));
-			}
-			fence_for_async();
-			__syncwarp();
-			if (lane == 0)
-				barrier_arrive(ring.x.turned());
-		}
-}
-
 // one thread: all requests for codes, whose columns the copy engine counts in bytes
 template <class P>
 __device__ __forceinline__ void codes_request_w(CodeRings<typename P::Tile> ring, typename P::Tiles tiles, const P &p)
@@ -309,28 +262,6 @@ __device__ __forceinline__ void decode_row(u32 stage, int row, int step, const u
 	}
 }
 
-// The same where a lane has a word of each 32 columns.
-template <class P>
-__device__ __forceinline__ void decode_words(u32 stage, int row, int step, u32 scales, u32 (&low)[4], u32 (&high)[4])
-{
-	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
-	u32 scale[2];
-	if constexpr (P::group == 16)
-		scales >>= q / 2 * 8; // of the lane's halves of the step
-	stream_scales<typename P::Scale>(scales, scale);
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		u32 word[1], pair[4];
-		asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word[0])
-			: "r"(stage + row * 128 + ((2 * step + half) ^ g) * 16 + q * 4) : "memory");
-		stream_decode<typename P::Scale>(word, stream_scale(scale, P::group == 16 ? 2 * half : half), pair);
-		low[2 * half] = pair[0];
-		high[2 * half] = pair[1];
-		low[2 * half + 1] = pair[2];
-		high[2 * half + 1] = pair[3];
-	}
-}
-
 // Products ------------------------------------------------------------------------------------------------------
 
 // One warpgroup's place in the rings and in w: rows[0] and rows[1] of the tile are this thread's.
@@ -373,10 +304,7 @@ template <class P> struct CodeReader {
 		u32 fragment[4][4]; // by row and half, of each 16 columns
 #pragma unroll
 		for (int i = 0; i < 2; i++)
-			if constexpr (is_turned<P>())
-				decode_words<P>(ring.w_stage(), rows[i], step, now[i][step], fragment[i], fragment[2 + i]);
-			else
-				decode_row<P>(ring.w_stage(), rows[i], step, now[i], fragment[i], fragment[2 + i]);
+			decode_row<P>(ring.w_stage(), rows[i], step, now[i], fragment[i], fragment[2 + i]);
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -419,7 +347,7 @@ __device__ __forceinline__ void codes_multiply(CodeRings<typename P::Tile> &ring
 	for (int stage = P::first(); stage < P::last(); stage++) {
 #pragma unroll
 		for (int step = 0; step < T::steps; step++) {
-			barrier_wait(is_turned<P>() ? ring.x.turned() : ring.x.full(), ring.x.turn);
+			barrier_wait(ring.x.full(), ring.x.turn);
 			const u64 x = tile_descriptor(ring.x_stage());
 			wgmma_begin();
 #pragma unroll
@@ -525,8 +453,6 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 		for (int s = 0; s < T::x_stages; s++) {
 			barrier_init(ring.x.barriers + s * 16, 1);
 			barrier_init(ring.x.barriers + s * 16 + 8, T::warps * P::cluster);
-			if constexpr (is_turned<P>())
-				barrier_init(ring.x.barriers + T::x_stages * 16 + s * 8, 1);
 		}
 		barrier_init_done();
 	}
@@ -539,19 +465,16 @@ __device__ __forceinline__ void codes_products(uint4 *dynamic, int rows, const P
 	constexpr int part = tiles_m % (P::split * least) ? least : tiles_m / P::split;
 	constexpr int rounds = ceil_div(tiles_m, P::split * part);
 	if (group == 0) {
-		registers_down<is_turned<P>() || T::warps == 8 ? 40 : T::warps == 12 ? 32 : 24>();
+		registers_down<T::warps == 8 ? 40 : T::warps == 12 ? 32 : 24>();
 		if (threadIdx.x == 0)
 			codes_request_x(ring, tiles, p);
 		else if (threadIdx.x == 32)
 			codes_request_w(ring, tiles, p);
-		else if (is_turned<P>() && threadIdx.x >= 64)
-			codes_turn_x<P>(ring, tiles);
 		if constexpr (P::split > 1)
 			if (tiles.take())
 				cluster_sync();
 	} else {
-		registers_up<T::warps == 8 ? 232 : T::warps == 12 ? (is_turned<P>() ? 152 : 160)
-			: is_turned<P>() ? 104 : 112>();
+		registers_up<T::warps == 8 ? 232 : T::warps == 12 ? 160 : 112>();
 		const int within = ((group - 1) * 4 + threadIdx.x % 128 / 32) * (16 / P::parts);
 		while (tiles.take()) {
 			float acc[tiles_m][4];
