@@ -86,8 +86,8 @@ static bool has_constant(const char *constants, const char *name)
 	return false;
 }
 
-/* All constants of the kernel: those of room, which a time has none of, get one value, and attributes that are newer than
- * the time (tuning_constants) are 0. */
+/* All constants of the kernel: those of room, which a time has none of, get one value, and attributes newer than the
+ * time (tuning_constants) are 0. */
 static const char *defines_of(Arena *a, const KernelTemplate *t, const TunedTime *time, const char *tunables)
 {
 	const char *text = arena_printf(a, "%s%s%s", time->constants, *time->constants && *tunables ? " " : "", tunables);
