@@ -4,7 +4,7 @@
 // MATRICES, RESIDUAL and SCALES (0 or 1): operands.cuh. P is the form of the product (wgmma_slim.cuh).
 ARCH(90a)
 NUMERICS(f32_accumulate, batch_invariant)
-DIM(ROWS, 64)
+DIM(ROWS, 32)
 DIM(K, 4096)
 DIM(N, 6144)
 #if SCALES
