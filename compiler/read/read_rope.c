@@ -309,8 +309,8 @@ static void read_table(const Table *t)
 		read_original_context(t);
 		if (read_rope_number(t, (RopeNumber){"low_freq_factor", &rope->low_freq, 0, true, true}) &&
 				read_rope_number(t, (RopeNumber){"high_freq_factor", &rope->high_freq, 0, true, true}) &&
-				rope->high_freq <= rope->low_freq)
-			fail_at(r->d, A0209, rope->at, "high_freq_factor = %g: must be above low_freq_factor = %g",
+				rope->high_freq < rope->low_freq)
+			fail_at(r->d, A0209, rope->at, "high_freq_factor = %g: must not be below low_freq_factor = %g",
 				rope->high_freq, rope->low_freq);
 	}
 	if (rope->kind == ROPE_YARN) {

@@ -79,16 +79,16 @@ def test_the_command(build_dir, tmp_path, monkeypatch, capsys):
     loader.exec_module(command)
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["run", "--build-dir", str(build_dir)])
-    names = ["Qwen-Qwen3-0.6B", "baidu-ERNIE-4.5-0.3B"]
+    names = ["Qwen-Qwen3-0.6B", "LiquidAI-LFM2-2.6B"]
     for name in names:
         (tmp_path / f"{name}.json").write_bytes((HERE / f"{name}.json").read_bytes())
-    table = '["Qwen-Qwen3-0.6B"]\nsource = "x"\nverdict = "accepted"\n["baidu-ERNIE-4.5-0.3B"]\nsource = "x"\n'
-    (tmp_path / "table.toml").write_text(table + 'verdict = "A0204"\nsays = "ernie4_5"\nmissing = "rope"\n')
+    table = '["Qwen-Qwen3-0.6B"]\nsource = "x"\nverdict = "accepted"\n["LiquidAI-LFM2-2.6B"]\nsource = "x"\n'
+    (tmp_path / "table.toml").write_text(table + 'verdict = "A0204"\nsays = "lfm2"\nmissing = "conv"\n')
     assert command.main() == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
         ["Qwen-Qwen3-0.6B", "qwen3", "bfloat16", "accepted"],
-        ["baidu-ERNIE-4.5-0.3B", "ernie4_5", "bfloat16", "A0204", "rope"],
+        ["LiquidAI-LFM2-2.6B", "lfm2", "bfloat16", "A0204", "conv"],
         ["1", "of", "2", "accepted"],
     ]
     (tmp_path / "table.toml").write_text(table + 'verdict = "accepted"\n')
