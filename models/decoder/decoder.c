@@ -31,7 +31,7 @@ static void rope_frequencies(const Rope *r, int dim, int context, float *out)
 			f /= r->factor;
 			break;
 		case ROPE_LLAMA3:
-			ramp = r->original_context / wavelength - r->low_freq; /* both factors may be the same: nothing is between */
+			ramp = r->original_context / wavelength - r->low_freq; /* the factors may be equal: nothing is between */
 			ramp = r->high_freq > r->low_freq ? ramp / (r->high_freq - r->low_freq) : ramp > 0;
 			ramp = fmin(fmax(ramp, 0), 1);
 			f = (1 - ramp) * f / r->factor + ramp * f;

@@ -1,6 +1,6 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
-//           WINDOW the last WINDOW of these, for the rows of the step's segments; other rows stay as they are. SINKS:
-//           e^sinks[h] is one term more of the softmax's sum
+//           WINDOW the last WINDOW of these, with CHUNKED those of its chunk, for the rows of the step's segments;
+//           other rows stay as they are. SINKS: e^sinks[h] is one term more of the softmax's sum
 // numerics  scores and sums in f32, probabilities rounded to bf16 for the second product, as the tensor cores take
 //           them; one rounding at the end. Same bits every run; a row's bits depend on its own history and KEYS
 // measured  H100 SXM (mma.sync reaches 640 TFLOP/s there), causal work alone counted: 8192 rows, head dim 128 307

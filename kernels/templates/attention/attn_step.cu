@@ -3,7 +3,8 @@
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = the v heads, where V_IS_K the k
 //             heads; k, v -> kv at P
 //             o[t,h,:] = softmax over p <= P of (SCALE q[h].k[p]) times v[p], with WINDOW over the last WINDOW of these
-//             p, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]
+//             p, with CHUNKED over those of P's chunk, where GATED times sigmoid of the gate's element,
+//             which stands behind v in qkv[t]
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own: sums of runs with their maxima (log2 domain), and how
 //           many blocks of a group have delivered theirs. Idle rows: o = 0, no state changes

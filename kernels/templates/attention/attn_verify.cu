@@ -3,9 +3,9 @@
 //           ended). For row t in use, at position p:
 //             q = rope(norm?(q heads of qkv[t])), k = rope(norm?(k heads)), v = norm?(v heads, where V_IS_K the k
 //             heads); k, v -> kv at p
-//             o[t,h,:] = softmax over positions up to p, with WINDOW the last WINDOW of them, of (SCALE q[h].k) times
-//             v, where GATED times sigmoid of the gate's element, which stands behind v in qkv[t]. SINKS: e^sinks[h]
-//             is one term more of the softmax's sum
+//             o[t,h,:] = softmax over positions up to p, with WINDOW the last WINDOW of them, with CHUNKED those of
+//             p's chunk, of (SCALE q[h].k) times v, where GATED times sigmoid of the gate's element, which
+//             stands behind v in qkv[t]. SINKS: e^sinks[h] is one term more of the softmax's sum
 //           A cache of codes (e4m3 with kv_scale, e2m1 with kv_block too) is written and read as ops.h says.
 //           part, part_ml and arrived are the launch's own, as in attn_step. Idle rows: o = 0, no state changes
 // numerics  q rounded once to bf16, for a cache of e4m3 to f16 by a power of two, k and v once to what the cache keeps;

@@ -1,7 +1,8 @@
 // what      q[t,h,:] = rope(norm?(qkv[t,h,:])); kv[page of (row_slot[t], row_pos[t])] = rope(norm?(k)), norm?(v); where
 //           V_IS_K, v is k as it stands in qkv
-//           rope turns the pair (x[i], x[i + ROTARY/2]) by row_pos[t] * inv_freq[i]; cos and sin times ROPE_FACTOR.
-//           Where ROTATE, it multiplies the head by the Hadamard matrix then (ops.h)
+//           rope turns the pair (x[i], x[i + ROTARY/2]), or where NEIGHBOURS (x[2i], x[2i + 1]), by row_pos[t] *
+//           inv_freq[i]; cos and sin times ROPE_FACTOR. Where ROTATE, it multiplies the head by the Hadamard
+//           matrix then (ops.h)
 // numerics  f32 from the bf16 input to the one rounding at the end, of q to bf16, of k and v to what the cache keeps.
 //           The angle is the f32 product, as in the models' own code; its sine and cosine are good to 1e-7 up to 6e6
 //           radians. Batch-invariant

@@ -1,6 +1,6 @@
 // what      o[t,h,:] = softmax_p(SCALE q[t,h,:].k[p,:]) v[p,:] over positions p <= row_pos[t] of the row's slot, with
-//           WINDOW the last WINDOW of these, of rows in use; other rows stay as they are. SINKS: e^sinks[h] is one
-//           term more of the softmax's sum
+//           WINDOW the last WINDOW of these, with CHUNKED those of its chunk, of rows in use; other rows stay as they
+//           are. SINKS: e^sinks[h] is one term more of the softmax's sum
 // numerics  scores, weights and sums in f32; one rounding. The order of a row's sums depends on its position alone:
 //           same bits every run, whatever the rows beside it
 // measured  not yet
