@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 REPO = pathlib.Path(__file__).resolve().parents[2]
 CONTEXT, PAGE, WINDOW, TILE = 512, 16, 20, 128
 FIXTURES = ["mistral-window", "qwen3-window"]
-FAMILIES = ["gemma3", "olmo3", "exaone4", "laguna", "phi3", "gpt_oss", "step3p5", "gemma4", "gemma4-ple"]
+FAMILIES = ["gemma3", "olmo3", "exaone4", "laguna", "llama4", "phi3", "gpt_oss", "step3p5", "gemma4", "gemma4-ple"]
 SLOTS = 4
 
 
@@ -39,7 +39,8 @@ def folder_of(name, tmp_path):
     path = folder / "config.json"
     config = json.loads(path.read_text())
     text = config.get("text_config", config)
-    text |= {"max_position_embeddings": CONTEXT, "sliding_window": WINDOW}
+    window = "attention_chunk_size" if "attention_chunk_size" in text else "sliding_window"
+    text |= {"max_position_embeddings": CONTEXT, window: WINDOW}
     path.write_text(json.dumps(config))
     return folder
 

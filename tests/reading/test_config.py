@@ -169,7 +169,7 @@ MESSAGES = [
     ({"eos_token_id": -1}, "error[A0210]: eos_token_id = -1: expected a token id from 0 to 306 (vocab_size = 307)"),
     ({"eos_token_id": list(range(17))}, "error[A0210]: more than 16 different eos_token_id"),
     ({"layer_types": ["sliding_attention"] * 2}, 'error[A0206]: layer_types = [ "sliding_attention", "sliding_atten...: '
-     "this feature is not implemented for llama: it is a key of exaone4, gemma3, gemma4, gpt_oss, laguna, olmo3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_next, smollm3 and step3p5"),
+     "this feature is not implemented for llama: it is a key of exaone4, gemma3, gemma4, gpt_oss, laguna, llama4, olmo3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_next, smollm3 and step3p5"),
     ({"quantization_config": {"bits": 4}}, "error[A0208]: quantization_config: quant_method is missing: expected fp8, modelopt, compressed-tensors, awq, gptq or mxfp4"),
     ({"text_config": 3}, "error[A0203]: text_config = 3: expected a table"),
 ]  # fmt: skip

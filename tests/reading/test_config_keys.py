@@ -73,7 +73,7 @@ REFUSED = [
     ("qwen3_moe", {"hidden_act": "gelu"}, 'error[A0206]: hidden_act = "gelu": expected "silu", as qwen3_moe has it'),
     ("qwen3", {"num_experts": 4}, "error[A0206]: num_experts = 4: this feature is not implemented for qwen3: it is a key of "
      "gemma4, gpt_oss, laguna, minimax_m2, mixtral, qwen3_5_moe, qwen3_moe, qwen3_next and qwen3_vl_moe"),
-    ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: this feature is not implemented for qwen2: it is a key of llama"),
+    ("qwen2", {"mlp_bias": True}, "error[A0206]: mlp_bias = true: this feature is not implemented for qwen2: it is a key of arcee, llama, seed_oss, smollm3 and step3p5"),
     ("qwen3", {"head_dim": None}, "error[A0203]: head_dim = null: expected an integer from 1 to 4096"),
     ("qwen3", {"num_key_value_heads": ABSENT},
      "error[A0205]: num_key_value_heads = 32, the default of qwen3: must divide num_attention_heads = 4"),
