@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import tomllib
 
 import numpy as np
 import pytest
@@ -64,6 +65,34 @@ def test_golden_on_a_fake_gpu(atlasc, atlas, build_dir, tmp_path, name):
     done = atlas(*words, env=os.environ | fake)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["tokens"] == want["tokens"].tolist()
+
+
+def switches():
+    """Fixture and key, of keys that are several switches at once."""
+    for name in NAMES:
+        facts = tomllib.loads((REPO / "models" / f"{name.partition('-')[0]}.toml").read_text())["family"]["keys"]
+        config = json.loads((HERE / name / "config.json").read_text())
+        text = config.get("text_config", config)
+        for key, fact in facts.items():
+            if isinstance(fact.get("is"), list) and text.get(key) == fact["default"]:
+                yield name, key
+
+
+@pytest.mark.parametrize(("name", "key"), list(switches()))
+def test_a_default_is_that_of_all_switches(atlasc, atlas, tmp_path, name, key):
+    config = json.loads((HERE / name / "config.json").read_text())
+    del config.get("text_config", config)[key]
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    for file in [*(HERE / name).glob("model.safetensors"), *(HERE / name).glob("MODEL.toml")]:
+        (tmp_path / "m" / file.name).symlink_to(file)
+    done = atlasc(tmp_path / "m", "--target", "none", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    check_golden(atlas, tmp_path / "p.bin", name, tmp_path)
+
+
+def test_some_switches_are_on():
+    assert any("gpt_oss" in name for name, _ in switches())
 
 
 @pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss-mxfp4"])

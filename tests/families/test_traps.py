@@ -44,6 +44,13 @@ TRAPS = [
     ("step3p5", 'moe_router_scaling_factor = { is = "share_scale", default = 1.0 }', 'moe_router_scaling_factor = { unused = "any" }'),
     ("step3p5", 'swiglu_limits = { is = "gate_limits", null = true }', 'swiglu_limits = { unused = "any" }'),
     ("step3p5", 'swiglu_limits_shared = { is = "shared_limits", null = true }', 'swiglu_limits_shared = { unused = "any" }'),
+    ("ernie4_5", 'rope_pairs = "neighbours"', 'rope_pairs = "halves"'),
+    ("glm4", 'rope_pairs = "neighbours"', 'rope_pairs = "halves"'),
+    ("llama4", ", chunks = true", ""),                             # a window that slides
+    ("llama4", 'rope_pairs = "neighbours"', 'rope_pairs = "halves"'),
+    ("llama4", 'qk_norm = "turned heads"', 'qk_norm = "none"'),
+    ("llama4", "share_input = true\n", ""),                        # the share multiplies what comes out
+    ("llama4", 'is = "rope_layers", null = true', 'unused = "any"'),
 ]  # fmt: skip
 
 
