@@ -335,7 +335,11 @@ class Verify:
         self.sampling = np.tile(np.float32([0 if greedy else 0.8, 0.95, 0.01, 1.3, 0.5, 0.25, 0, 0]), (2, 1))
         self.limits = np.tile(ints(9, seed, 0, capacity, 0, 0, 0, 0), (2, 1))
         self.limits[0, 7] = len(rules) + (keeps_on << 16) + ((allowed is not None) << 17)
-        self.masks = mask_words([np.zeros(v, bool) if allowed is None else allowed, np.zeros(v, bool)])
+        bits = np.zeros((2, 4, v), bool)  # of each row
+        if allowed is not None:
+            bits[0, : len(allowed)] = allowed
+        self.masks, later = mask_words(bits[:, 0]), mask_words(bits[:, 1:].reshape(6, v))
+        self.masks_later = later.reshape(2, 3, -1)
         self.rules = rule_words(2, 0, rules)
         self.counts = g.integers(0, 2, (2, v)).astype(np.int32)
         self.slot_token, self.slot_len = ints(-1 if ended else 3, 4), ints(20, 62)
@@ -365,7 +369,7 @@ class Verify:
                 sampling=self.sampling,
                 limits=self.limits,
                 rules=self.rules,
-                masks=self.masks,
+                masks=np.where(np.arange(2)[:, None] == slot, self.masks_later[:, j - 1], 0) if j else self.masks,
                 stop_tokens=self.stops,
                 counts=counts,
                 slot_token=token,
@@ -396,6 +400,7 @@ class Verify:
             logits=self.logits,
             sampling=self.sampling,
             masks=self.masks,
+            masks_later=self.masks_later,
             counts=self.counts,
             slot_token=self.slot_token,
             slot_len=self.slot_len,
@@ -493,13 +498,15 @@ def test_rules_in_rows_of_drafts(ref, greedy):  # noqa: F811
 
 
 @pytest.mark.parametrize("greedy", [True, False])
-def test_a_masked_slot_takes_one_token_of_a_step(ref, greedy):  # noqa: F811
-    """Drafts that agree with what is drawn count for nothing, for each token has a mask of its own; slot 1 goes on."""
+@pytest.mark.parametrize("n_masks", [1, 2, 3, 4])
+def test_rows_of_a_masked_slot(ref, greedy, n_masks):  # noqa: F811
+    """Each row draws by a mask of its own; a draft whose row has none counts for nothing; slot 1 goes on without."""
     for seed in range(4):
-        allowed = np.arange(12) % 3 == seed % 3
-        v = Verify(ref, seed, (3, 3), greedy, allowed=allowed)
-        assert all(allowed[token] for token, _, _ in v.plain[0])
-        v.check((0, 3))
+        allowed = [np.arange(12) % 3 == (seed + j) % 3 for j in range(n_masks)]
+        for hit in HITS:
+            v = Verify(ref, seed, hit, greedy, allowed=allowed)
+            assert all(mask[token] for mask, (token, _, _) in zip(allowed, v.plain[0]))
+            v.check((min(hit[0], n_masks - 1), hit[1]))
 
 
 def test_rules_of_listed_columns(ref):  # noqa: F811
