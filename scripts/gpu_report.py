@@ -140,8 +140,8 @@ def target_of(capability: str, names: list[str]) -> str | None:
 def with_nvrtc(build: pathlib.Path) -> dict[str, str]:
     """The environment of programs: where NVRTC is not where the build found it, an installed one."""
     env = dict(os.environ)
-    done = subprocess.run(["ldd", str(build / "atlasc")], capture_output=True, text=True, check=False)
-    if re.search(r"libnvrtc.*not found", done.stdout):
+    done = subprocess.run([str(build / "atlasc"), "--version"], capture_output=True, text=True, check=False)
+    if not re.search(r"^NVRTC: /", done.stdout, re.M):
         places = sorted(pathlib.Path("/usr/local").glob("cuda*")) + [pathlib.Path(p) for p in ("/usr/lib", "/opt")]
         for place in places + [pathlib.Path.home()]:
             found = next((p for p in place.rglob("libnvrtc.so.13*")), None) if place.is_dir() else None

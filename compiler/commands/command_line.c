@@ -4,11 +4,13 @@
 #include "artifacts/memory.h"
 #include "artifacts/message.h"
 #include "compiler/commands/explain.h"
+#include "compiler/kernels/kernels.h"
 #include "compiler/read/option_table.h"
 #include "compiler/text/value.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <msgpack.h>
 #include <openssl/opensslv.h>
 #include <sodium/version.h>
@@ -102,8 +104,10 @@ const CommandWord command_words[COMMAND_WORDS] = {
 
 void print_version(void)
 {
+	char nvrtc[PATH_MAX];
 	printf("atlasc " ATLAS_VERSION "\nbuilt with jansson " JANSSON_VERSION ", msgpack-c " MSGPACK_VERSION ", OpenSSL "
-		OPENSSL_VERSION_STR ", libsodium " SODIUM_VERSION_STRING ", libclang %s\n", libclang_version);
+		OPENSSL_VERSION_STR ", libsodium " SODIUM_VERSION_STRING ", libclang %s\nNVRTC: %s\n", libclang_version,
+		nvrtc_find(nvrtc, sizeof nvrtc) ? nvrtc : "libnvrtc.so.13, where the loader finds it");
 }
 
 void print_help(void)

@@ -5,7 +5,7 @@
  *
  *   "ATLASKRN"  key (32 bytes)  cubin length (u64, little-endian)  cubin  SHA-256 of all before it
  *
- * A reader believes an entry only when it is a regular file that this user owns and no other user can write, and its
+ * NVRTC's version is kept in the same form, in a file that ends in .nvrtc. A reader believes an entry only when it is a regular file that this user owns and no other user can write, and its
  * length, key and hash are right; anything else is the same as no entry, and compiling again replaces it. The hash
  * finds damage, not malice: who can write an entry can write its hash. So a folder that others can write is not used,
  * and what is signed or verified is compiled without reading any.
@@ -26,6 +26,7 @@ enum { MAGIC_BYTES = 8, KEY_BYTES = 32, HASH_BYTES = 32, HEAD_BYTES = MAGIC_BYTE
 	MAX_ENTRY_BYTES = 1 << 28, MAX_PATH = 4096 };
 #define ENTRY_MAGIC "ATLASKRN"
 #define KEY_FORMAT "atlas kernel 1" /* changes with the layout above or the meaning of the key */
+#define VERSION_FORMAT "atlas nvrtc 1"
 
 typedef struct Hash { EVP_MD_CTX *ctx; } Hash;
 
@@ -65,7 +66,17 @@ KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text)
 	hash_text(h, nvrtc_version_text);
 	for (int i = 0; nvrtc_option(i); i++)
 		hash_text(h, nvrtc_option(i));
-	KernelKey key;
+	KernelKey key = {0};
+	hash_end(h, key.sha256);
+	return key;
+}
+
+KernelKey version_key(const char *files)
+{
+	Hash h = hash_begin();
+	hash_text(h, VERSION_FORMAT);
+	hash_text(h, files);
+	KernelKey key = {.is_version = true};
 	hash_end(h, key.sha256);
 	return key;
 }
@@ -110,7 +121,7 @@ static void entry_path(const char *dir, const KernelKey *key, char path[MAX_PATH
 	int n = snprintf(path, MAX_PATH - 128, "%s/", dir);
 	for (int i = 0; i < KEY_BYTES; i++)
 		n += sprintf(path + n, "%02x", key->sha256[i]);
-	strcpy(path + n, ".kernel");
+	strcpy(path + n, key->is_version ? ".nvrtc" : ".kernel");
 }
 
 /* The whole file, of at most MAX_ENTRY_BYTES; NULL when there is none that may be believed. Nothing else of that name

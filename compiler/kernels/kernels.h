@@ -25,10 +25,16 @@ typedef struct Cubin {
 
 /* The fixed options one by one, without architecture and defines; NULL after the last. */
 const char *nvrtc_option(int i);
-/* Loads what NVRTC would look for elsewhere or not find; false with a reason. Before any call of NVRTC's own that
- * compiles; the two below see to it themselves. */
+/* Loads NVRTC, once; false with a reason. Before any call of NVRTC's own; the two below see to it themselves. */
 bool nvrtc_ready(char *why, size_t why_bytes);
-/* "13.0.88"; false with a reason when NVRTC does not work. Takes 30 ms: it compiles an empty program. */
+/* The libnvrtc that nvrtc_ready would load: of the first folder of LD_LIBRARY_PATH, the program's own list and the
+ * system's that has one. False: none has, it is left to the loader's cache. */
+bool nvrtc_find(char *path, size_t bytes);
+/* Numbers of the files that nvrtc_ready would load, without loading them: files that were written or put there since
+ * have others. False: they are not all known. */
+bool nvrtc_files(char *text, size_t bytes);
+/* "13.0.88"; false with a reason when NVRTC does not work. Loads it, and compiles an
+ * empty program: a tenth of a second. */
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
 /* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
 bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);
@@ -53,10 +59,12 @@ bool nvrtc_version_apart(char *text, size_t bytes, char *why, size_t why_bytes);
 
 /* kernel_cache.c ------------------------------------------------------------------------------------ */
 
-typedef struct KernelKey { uint8_t sha256[32]; } KernelKey;
+typedef struct KernelKey { uint8_t sha256[32]; bool is_version; /* else of a kernel */ } KernelKey;
 
 /* Key of everything that matters: sources, constants, target, NVRTC's version and options, entry format. */
 KernelKey kernel_key(const KernelSource *source, const char *nvrtc_version_text);
+/* Key of the version that NVRTC's files have, by nvrtc_files. */
+KernelKey version_key(const char *files);
 /* Makes the folder and its parents; false with a reason, also when others can write there or another user owns it. */
 bool cache_open(const char *dir, char *why, size_t why_bytes);
 /* True when the cache holds the entry whole; a damaged one counts as absent. */

@@ -333,17 +333,39 @@ static void record_all(Compile *c, const Pool *pool)
 	}
 }
 
-void record_tools(Compile *c)
+/* Compile.nvrtc, where it is not known. The cache (or NULL) keeps it, by the numbers of NVRTC's files. */
+static bool ask_version(Compile *c, const char *cache_dir, bool reads_cache)
 {
-	char version[VERSION_BYTES], why[WHY_BYTES], *options = arena_strdup(&c->arena, "");
+	char version[VERSION_BYTES], why[WHY_BYTES], files[WHY_BYTES];
+	Cubin kept = {0};
+	const bool is_kept = cache_dir && nvrtc_files(files, sizeof files);
+	const KernelKey key = version_key(is_kept ? files : "");
+	if (c->nvrtc)
+		return true;
+	if (is_kept && reads_cache && cache_get(cache_dir, &key, &kept) && kept.n < sizeof version)
+		c->nvrtc = arena_printf(&c->arena, "%.*s", (int)kept.n, (const char *)kept.bytes);
+	free(kept.bytes);
+	if (c->nvrtc)
+		return true;
 	if (!nvrtc_version_apart(version, sizeof version, why, sizeof why)) {
 		fail_at(&c->diags, A0910, (Loc){0}, "NVRTC does not work: %s", why);
-		return;
+		return false;
 	}
+	c->nvrtc = arena_strdup(&c->arena, version);
+	if (is_kept) /* where it cannot be, kernels cannot either, which is told */
+		cache_put(cache_dir, &key, &(Cubin){(uint8_t *)version, strlen(version)}, why, sizeof why);
+	return true;
+}
+
+void record_tools(Compile *c)
+{
+	char *options = arena_strdup(&c->arena, "");
+	if (!ask_version(c, NULL, false))
+		return;
 	for (int i = 0; nvrtc_option(i); i++)
 		options = arena_printf(&c->arena, "%s%s%s", options, i ? " " : "", nvrtc_option(i));
 	*vec_push(&c->arena, &c->model.options.resolved) =
-		(Option){"tool.nvrtc", arena_strdup(&c->arena, version)};
+		(Option){"tool.nvrtc", c->nvrtc};
 	*vec_push(&c->arena, &c->model.options.resolved) = (Option){"tool.nvrtc_options", options};
 }
 
@@ -357,12 +379,8 @@ void record_tools(Compile *c)
  */
 void make_kernels(Compile *c)
 {
-	char version[VERSION_BYTES], why[WHY_BYTES];
-	if (!nvrtc_version_apart(version, sizeof version, why, sizeof why)) {
-		fail_at(&c->diags, A0910, (Loc){0}, "NVRTC does not work: %s", why);
-		return;
-	}
-	Pool pool = {.cache_dir = c->cmd.cache_dir, .reads_cache = c->cmd.n_sign == 0, .nvrtc = version};
+	char why[WHY_BYTES];
+	Pool pool = {.cache_dir = c->cmd.cache_dir, .reads_cache = c->cmd.n_sign == 0};
 	if (pool.cache_dir && !cache_open(pool.cache_dir, why, sizeof why)) {
 		note_at(&c->diags, A0913, (Loc){pool.cache_dir, 0, 0}, "compiled kernels are not kept: %s", why);
 		pool.cache_dir = NULL;
@@ -370,6 +388,9 @@ void make_kernels(Compile *c)
 	if (pool.cache_dir && !pool.reads_cache)
 		note_at(&c->diags, A0916, (Loc){pool.cache_dir, 0, 0},
 			"a signed plan uses no cached kernel: all are compiled");
+	if (!ask_version(c, pool.cache_dir, pool.reads_cache))
+		return;
+	pool.nvrtc = c->nvrtc;
 	list_jobs(c, &pool);
 	run_jobs(c, &pool);
 	record_all(c, &pool);

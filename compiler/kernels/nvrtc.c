@@ -18,12 +18,16 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <nvrtc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20, WHY_BYTES = 1024 };
+enum { MAX_OPTIONS = 96, MAX_HEADERS = 32, LOG_LINES = 20, WHY_BYTES = 1024, MAJOR = 13, MAX_MINOR = 100 };
+#define LIBRARY "libnvrtc.so.13"
+#define BUILTINS "libnvrtc-builtins.so.%d.%d"
 
 static const char *const fixed_options[] = {"-std=c++17", "-default-device", "--fmad=true", "--ftz=false",
 	"--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
@@ -34,27 +38,59 @@ const char *nvrtc_option(int i)
 	return i < N_FIXED ? fixed_options[i] : NULL;
 }
 
+/* NVRTC's calls that are used here. They belong to no library until the first kernel is compiled: loading libnvrtc takes
+ * longer than a compile whose kernels are all cached, and whoever only asks needs none. */
+#define CALLS(X) X(Version) X(GetErrorString) X(CreateProgram) X(CompileProgram) X(DestroyProgram) \
+	X(GetProgramLogSize) X(GetProgramLog) X(GetCUBINSize) X(GetCUBIN) X(GetPTXSize) X(GetPTX)
+static struct {
+#define CALL(name) __typeof__(nvrtc##name) *name;
+	CALLS(CALL)
+#undef CALL
+} nvrtc;
+
+bool nvrtc_find(char *path, size_t bytes)
+{
+	Dl_serinfo size, *folders = NULL;
+	bool found = false;
+	void *self = dlopen(NULL, RTLD_LAZY);
+	if (!self || dlinfo(self, RTLD_DI_SERINFOSIZE, &size) != 0 || !(folders = calloc(1, size.dls_size)) ||
+		dlinfo(self, RTLD_DI_SERINFOSIZE, folders) != 0 || dlinfo(self, RTLD_DI_SERINFO, folders) != 0)
+		size.dls_cnt = 0;
+	for (unsigned i = 0; i < size.dls_cnt && !found; i++)
+		found = snprintf(path, bytes, "%s/" LIBRARY, folders->dls_serpath[i].dls_name) < (int)bytes &&
+			access(path, F_OK) == 0;
+	free(folders);
+	if (self)
+		dlclose(self);
+	return found;
+}
+
+/* A file of the folder that `path` names a file of, or, if it is a link, of the folder of what it links to: i = 0, 1. */
+static bool beside(const char *path, int i, const char *name, char at[PATH_MAX])
+{
+	char real[PATH_MAX];
+	const char *file = i == 0 ? path : realpath(path, real), *slash = file ? strrchr(file, '/') : NULL;
+	return file && snprintf(at, PATH_MAX, "%.*s/%s", slash ? (int)(slash - file) : 1, slash ? file : ".", name) < PATH_MAX &&
+		access(at, F_OK) == 0;
+}
+
 /* libnvrtc keeps the declarations that every kernel starts from in a second library and opens it by name alone, at the
  * first compile: the loader then looks where LD_LIBRARY_PATH and its cache say, not next to libnvrtc. A library that is
  * loaded already answers to its name, so the one of the folder that libnvrtc itself came from is loaded first; that
  * also keeps the two of one version together where a machine has several. Only where that folder has none is it left
- * to the loader. Comes before anything is compiled, by any thread: the loader counts, and loads once. */
-bool nvrtc_ready(char *why, size_t why_bytes)
+ * to the loader. */
+static bool load_builtins(char *why, size_t why_bytes)
 {
-	char name[64], at[PATH_MAX], real[PATH_MAX];
+	char name[64], at[PATH_MAX];
 	int major = 0, minor = 0;
-	Dl_info nvrtc;
-	if (nvrtcVersion(&major, &minor) != NVRTC_SUCCESS || !dladdr((void *)nvrtcVersion, &nvrtc)) {
+	Dl_info from;
+	if (nvrtc.Version(&major, &minor) != NVRTC_SUCCESS || !dladdr((void *)nvrtc.Version, &from)) {
 		snprintf(why, why_bytes, "its version cannot be read");
 		return false;
 	}
-	snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
-	const char *beside[] = {nvrtc.dli_fname, realpath(nvrtc.dli_fname, real)};
-	for (int i = 0; i < 2 && beside[i]; i++) {
-		const char *slash = strrchr(beside[i], '/');
-		int n = slash ? (int)(slash - beside[i]) : 1;
-		if (snprintf(at, sizeof at, "%.*s/%s", n, slash ? beside[i] : ".", name) >= (int)sizeof at ||
-			access(at, F_OK) != 0)
+	snprintf(name, sizeof name, BUILTINS, major, minor);
+	for (int i = 0; i < 2; i++) {
+		if (!beside(from.dli_fname, i, name, at))
 			continue;
 		if (dlopen(at, RTLD_NOW | RTLD_GLOBAL))
 			return true;
@@ -63,8 +99,69 @@ bool nvrtc_ready(char *why, size_t why_bytes)
 	}
 	if (dlopen(name, RTLD_NOW | RTLD_GLOBAL))
 		return true;
-	snprintf(why, why_bytes, "%s is neither in the folder of %s nor where the loader looks", name, nvrtc.dli_fname);
+	snprintf(why, why_bytes, "%s is neither in the folder of %s nor where the loader looks", name, from.dli_fname);
 	return false;
+}
+
+/* A call is looked up as if the library were linked: what was loaded before it (LD_PRELOAD) goes first. */
+static bool load(char *why, size_t why_bytes)
+{
+	char path[PATH_MAX];
+	const bool is_found = nvrtc_find(path, sizeof path);
+	if (!dlopen(is_found ? path : LIBRARY, RTLD_NOW | RTLD_GLOBAL)) {
+		snprintf(why, why_bytes, "%s", dlerror());
+		return false;
+	}
+	const char *lacks = NULL;
+#define CALL(name) \
+	if (!(nvrtc.name = (__typeof__(nvrtc.name))dlsym(RTLD_DEFAULT, "nvrtc" #name))) \
+		lacks = "nvrtc" #name;
+	CALLS(CALL)
+#undef CALL
+	if (lacks)
+		snprintf(why, why_bytes, "%s has no %s", is_found ? path : LIBRARY, lacks);
+	return !lacks && load_builtins(why, why_bytes);
+}
+
+static pthread_once_t loads = PTHREAD_ONCE_INIT;
+static bool is_loaded;
+static char load_why[PATH_MAX + WHY_BYTES];
+static void load_once(void) { is_loaded = load(load_why, sizeof load_why); }
+
+bool nvrtc_ready(char *why, size_t why_bytes)
+{
+	pthread_once(&loads, load_once);
+	if (!is_loaded)
+		snprintf(why, why_bytes, "%s", load_why);
+	return is_loaded;
+}
+
+bool nvrtc_files(char *text, size_t bytes)
+{
+	char path[PATH_MAX], name[64], at[PATH_MAX];
+	size_t n = 0;
+	int n_builtins = 0;
+	if (!nvrtc_find(path, sizeof path))
+		return false;
+	for (int minor = -1; minor < MAX_MINOR; minor++) {
+		bool is_there = minor < 0;
+		snprintf(at, sizeof at, "%s", path);
+		snprintf(name, sizeof name, BUILTINS, MAJOR, minor);
+		for (int i = 0; i < 2 && !is_there; i++)
+			is_there = beside(path, i, name, at);
+		struct stat st;
+		if (!is_there)
+			continue;
+		if (stat(at, &st) != 0)
+			return false;
+		n_builtins += minor >= 0;
+		n += (size_t)snprintf(text + n, bytes - n, "%d %llu %llu %lld %lld.%09ld %lld.%09ld\n", minor,
+			(unsigned long long)st.st_dev, (unsigned long long)st.st_ino, (long long)st.st_size,
+			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+		if (n >= bytes)
+			return false;
+	}
+	return n_builtins > 0;
 }
 
 static const char *source_text(const char *name)
@@ -93,10 +190,10 @@ static char *define_options(const char *defines, const char **options, int *n)
 static char *trimmed_log(nvrtcProgram program)
 {
 	size_t n = 0;
-	if (nvrtcGetProgramLogSize(program, &n) != NVRTC_SUCCESS || n <= 1)
+	if (nvrtc.GetProgramLogSize(program, &n) != NVRTC_SUCCESS || n <= 1)
 		return NULL;
 	char *log = calloc(1, n + 1);
-	if (!log || nvrtcGetProgramLog(program, log) != NVRTC_SUCCESS) {
+	if (!log || nvrtc.GetProgramLog(program, log) != NVRTC_SUCCESS) {
 		free(log);
 		return NULL;
 	}
@@ -111,10 +208,10 @@ static char *trimmed_log(nvrtcProgram program)
 
 static bool get_cubin(nvrtcProgram program, Cubin *out)
 {
-	if (nvrtcGetCUBINSize(program, &out->n) != NVRTC_SUCCESS || out->n == 0)
+	if (nvrtc.GetCUBINSize(program, &out->n) != NVRTC_SUCCESS || out->n == 0)
 		return false;
 	out->bytes = malloc(out->n);
-	if (out->bytes && nvrtcGetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS)
+	if (out->bytes && nvrtc.GetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS)
 		return true;
 	free(out->bytes);
 	*out = (Cubin){0};
@@ -148,18 +245,18 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 	}
 	char *block = define_options(source->defines, options, &n);
 	nvrtcProgram program = NULL;
-	nvrtcResult rc = nvrtcCreateProgram(&program, source_text(t->sources[0]), t->sources[0], t->n_sources - 1,
+	nvrtcResult rc = nvrtc.CreateProgram(&program, source_text(t->sources[0]), t->sources[0], t->n_sources - 1,
 		headers, names);
 	bool ok = block && rc == NVRTC_SUCCESS;
 	if (ok) {
-		rc = nvrtcCompileProgram(program, n, options);
+		rc = nvrtc.CompileProgram(program, n, options);
 		ok = rc == NVRTC_SUCCESS && get_cubin(program, out);
 		if (!ok)
 			*log = trimmed_log(program);
-		nvrtcDestroyProgram(&program);
+		nvrtc.DestroyProgram(&program);
 	}
 	if (!ok && !*log)
-		*log = strdup(nvrtcGetErrorString(rc));
+		*log = strdup(nvrtc.GetErrorString(rc));
 	free(block);
 	return ok;
 }
@@ -174,24 +271,24 @@ bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 	nvrtcProgram program = NULL;
 	size_t n = 0;
 	char *ptx = NULL, *log = NULL;
-	nvrtcResult rc = nvrtcCreateProgram(&program, "", "empty.cu", 0, NULL, NULL);
+	nvrtcResult rc = nvrtc.CreateProgram(&program, "", "empty.cu", 0, NULL, NULL);
 	if (rc == NVRTC_SUCCESS)
-		rc = nvrtcCompileProgram(program, 1, options);
+		rc = nvrtc.CompileProgram(program, 1, options);
 	if (rc != NVRTC_SUCCESS && program)
 		log = trimmed_log(program);
 	if (rc == NVRTC_SUCCESS)
-		rc = nvrtcGetPTXSize(program, &n);
+		rc = nvrtc.GetPTXSize(program, &n);
 	if (rc == NVRTC_SUCCESS && (ptx = calloc(1, n + 1)))
-		rc = nvrtcGetPTX(program, ptx);
+		rc = nvrtc.GetPTX(program, ptx);
 	if (program)
-		nvrtcDestroyProgram(&program);
+		nvrtc.DestroyProgram(&program);
 	const char *v = ptx ? strstr(ptx, ", V") : NULL;
 	size_t len = v ? strspn(v + 3, "0123456789.") : 0;
 	bool ok = rc == NVRTC_SUCCESS && len > 0 && len < bytes;
 	if (ok)
 		snprintf(text, bytes, "%.*s", (int)len, v + 3);
 	else
-		snprintf(why, why_bytes, "%s%s%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtcGetErrorString(rc),
+		snprintf(why, why_bytes, "%s%s%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtc.GetErrorString(rc),
 			log ? ":\n" : "", log ? log : "");
 	free(log);
 	free(ptx);

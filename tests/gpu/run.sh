@@ -82,7 +82,7 @@ shift $((OPTIND - 1))
 test=build/tests-gpu/kernel_test
 mkdir -p "$out"
 
-if ldd $test build/atlasc 2>/dev/null | grep -q 'libnvrtc.*not found'; then
+if ldd $test 2>/dev/null | grep -q 'libnvrtc.*not found' || ! build/atlasc --version | grep -q '^NVRTC: /'; then
 	nvrtc=$(find /usr/local/cuda*/ /usr/lib /opt "$HOME" -name 'libnvrtc.so.13*' 2>/dev/null | head -n 1)
 	[ -n "$nvrtc" ] || { echo "run.sh: no libnvrtc.so.13 on this machine" >&2; exit 5; }
 	export LD_LIBRARY_PATH=${nvrtc%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

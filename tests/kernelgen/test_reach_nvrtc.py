@@ -25,9 +25,8 @@ OPTIONS = ["-std=c++17", "-default-device", "--no-source-include", "--gpu-archit
 
 
 @pytest.fixture(scope="module")
-def nvrtc(build_dir):
-    listed = subprocess.run(["ldd", build_dir / "atlasc"], capture_output=True, text=True, check=True).stdout
-    return ctypes.CDLL(re.search(r"libnvrtc\S* => (\S+)", listed)[1])
+def nvrtc(atlasc):
+    return ctypes.CDLL(re.search(r"^NVRTC: ([^\n,]+)", atlasc("--version").stdout, re.M)[1])
 
 
 @pytest.fixture(scope="module")
