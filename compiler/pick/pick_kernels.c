@@ -15,7 +15,7 @@
  * a GPU a text with drafts may part from one without. With [numerics] invariant, all ops of a set of phases are chosen
  * together (pick_orders.c).
  *
- * Layers repeat, so a decision is made once for each different op and reused.
+ * Layers repeat, so a decision is made once for each different op of a phase and reused.
  */
 #include "compiler/pick/picker.h"
 #include "compiler/pick/times.h"
@@ -65,15 +65,15 @@ static const char *attrs_text(Picker *p)
 /* All candidates --------------------------------------------------------------------------------------- */
 
 /* The order in which decode's kernel of this layer adds, for as many sequences; NULL where there is none to keep. */
-static const char *order_of_decode(const Picker *p)
+static const char *order_of_decode(const Picker *p, const LOp *op)
 {
-	const OpKind of = order_op(p->op->kind);
+	const OpKind of = order_op(op->kind);
 	const bool is_kept = of == OP_attention_step || of == OP_delta_step;
 	const char *order = NULL;
 	for (int i = 0; p->low->kind == VERIFY && is_kept && i < p->work->ledger.n; i++) {
 		const Slot *s = &p->work->ledger.at[i];
 		if (s->phase != DECODE || s->rows != p->low->rows / p->low->each || s->op != of ||
-			s->layer_first > p->op->layer || p->op->layer > s->layer_last)
+			s->layer_first > op->layer || op->layer > s->layer_last)
 			continue;
 		for (int k = 0; k < s->n_candidates; k++)
 			if (s->candidates[k].verdict == CHOSEN)
@@ -286,6 +286,36 @@ static bool same_attrs(const Attrs *a, const Attrs *b)
 	return true;
 }
 
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+/* An equal op of any layer before, or NULL. */
+static const LOp *equal_op(Picker *p, const char *operands)
+{
+	const LOp *op = p->op;
+	for (int i = 0; i < p->low->ops.n; i++) {
+		const LOp *twin = &p->low->ops.at[i];
+		if (twin->pick >= 0 && twin->kind == op->kind && same_attrs(&twin->attrs, &op->attrs) &&
+			same_text(twin->alone, op->alone) && same_rules(p->c, twin->layer, op->layer) &&
+			strcmp(p->work->ledger.at[p->low->picks.at[twin->pick].slot].operands, operands) == 0 &&
+			same_text(order_of_decode(p, twin), order_of_decode(p, op)))
+			return twin;
+	}
+	return NULL;
+}
+
+/* What was decided for an op of a layer that is not next to this one, in a slot of its own. */
+static void decide_as(Picker *p, const LOp *twin)
+{
+	Pick pick = p->low->picks.at[twin->pick];
+	Slot slot = p->work->ledger.at[pick.slot];
+	slot.layer_first = slot.layer_last = p->op->layer;
+	*vec_push(&p->c->arena, &p->work->ledger) = slot;
+	pick.slot = p->work->ledger.n - 1;
+	*vec_push(&p->c->arena, &p->low->picks) = pick;
+	p->op->pick = p->low->picks.n - 1;
+	settle_op(p, &p->low->picks.at[p->op->pick]);
+}
+
 bool reuse(Picker *p, const char *operands, bool is_asked)
 {
 	LOp *op = p->op;
@@ -304,7 +334,10 @@ bool reuse(Picker *p, const char *operands, bool is_asked)
 		settle_op(p, &p->low->picks.at[op->pick]);
 		return true;
 	}
-	return false;
+	const LOp *twin = equal_op(p, operands);
+	if (twin && !is_asked)
+		decide_as(p, twin);
+	return twin;
 }
 
 void settle(Picker *p, Decision *d, const Admitted *best, const char *operands)
@@ -351,7 +384,7 @@ void decide(Picker *p)
 	const char *operands = operands_text(p);
 	if (reuse(p, operands, false))
 		return;
-	const char *order = p->order = order_of_decode(p);
+	const char *order = p->order = order_of_decode(p, p->op);
 	Decision d = consider_all(p);
 	if (!d.admitted.n && order) {
 		p->order = NULL;
