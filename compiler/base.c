@@ -85,12 +85,16 @@ char *arena_strdup(Arena *a, const char *s)
 
 static char *arena_vprintf(Arena *a, const char *fmt, va_list args)
 {
+	char most[256];
 	va_list again;
 	va_copy(again, args);
-	int len = vsnprintf(NULL, 0, fmt, args);
+	int len = vsnprintf(most, sizeof most, fmt, args);
 	assert(len >= 0);
 	char *p = arena_alloc(a, (size_t)len + 1);
-	vsnprintf(p, (size_t)len + 1, fmt, again);
+	if (len < (int)sizeof most)
+		memcpy(p, most, (size_t)len + 1);
+	else
+		vsnprintf(p, (size_t)len + 1, fmt, again);
 	va_end(again);
 	return p;
 }
