@@ -551,8 +551,7 @@ typedef struct Compile {
 	struct { int n_unscaled, n_shared, n_plain; const char *unscaled, *shared, *plain; } kv_told; /* layers without
 		scales of keys and values, scales that serve both, those of keys not rotated yet, and the first of each */
 	VEC(TargetWork) work; /* one a target */
-	VEC(uint8_t) cubins;
-	const char *nvrtc;     /* version of the NVRTC that made them; NULL = not asked yet */
+	VEC(uint8_t) cubins; const char *nvrtc; /* version of what made them; NULL = not asked yet */
 	void (*progress)(struct Compile *c, const char *what, int64_t done, int64_t total); /* may be NULL */
 } Compile;
 

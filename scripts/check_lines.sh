@@ -36,7 +36,7 @@ functions() {
 # Lines of a room; the build-time tool in compiler/ and the pages in runtime/cli/ count for themselves.
 total() { sources "$1" | grep -v "^$1/\(kernelgen\|page\)/" | xargs -r cat | wc -l; }
 
-rooms='29620 compiler
+rooms='29760 compiler
 2390 compiler/kernelgen
 14100 artifacts
 3900 runtime/cpu

@@ -5,10 +5,11 @@
  *
  *   "ATLASKRN"  key (32 bytes)  cubin length (u64, little-endian)  cubin  SHA-256 of all before it
  *
- * NVRTC's version is kept in the same form, in a file that ends in .nvrtc. A reader believes an entry only when it is a regular file that this user owns and no other user can write, and its
- * length, key and hash are right; anything else is the same as no entry, and compiling again replaces it. The hash
- * finds damage, not malice: who can write an entry can write its hash. So a folder that others can write is not used,
- * and what is signed or verified is compiled without reading any.
+ * NVRTC's version is kept in the same form, in a file that ends in .nvrtc. A reader believes an entry only when it is
+ * a regular file that this user owns and no other user can write, and its length, key and hash are right; anything
+ * else is the same as no entry, and compiling again replaces it. The hash finds damage, not malice: who can write an
+ * entry can write its hash. So a folder that others can write is not used, and what is signed or verified is compiled
+ * without reading any.
  */
 #include "artifacts/new_file.h"
 #include "compiler/kernels/kernels.h"

@@ -352,7 +352,7 @@ static bool ask_version(Compile *c, const char *cache_dir, bool reads_cache)
 		return false;
 	}
 	c->nvrtc = arena_strdup(&c->arena, version);
-	if (is_kept) /* where it cannot be, kernels cannot either, which is told */
+	if (is_kept) /* a cache that cannot keep it keeps no kernel either, and a note names it */
 		cache_put(cache_dir, &key, &(Cubin){(uint8_t *)version, strlen(version)}, why, sizeof why);
 	return true;
 }

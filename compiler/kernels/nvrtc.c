@@ -18,7 +18,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <nvrtc.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +37,13 @@ const char *nvrtc_option(int i)
 	return i < N_FIXED ? fixed_options[i] : NULL;
 }
 
-/* NVRTC's calls that are used here. They belong to no library until the first kernel is compiled: loading libnvrtc takes
- * longer than a compile whose kernels are all cached, and whoever only asks needs none. */
+/* NVRTC's calls, of the library that the first kernel loads: that takes as long as a compile of cached kernels, and
+ * commands that compile none need no NVRTC. */
 #define CALLS(X) X(Version) X(GetErrorString) X(CreateProgram) X(CompileProgram) X(DestroyProgram) \
 	X(GetProgramLogSize) X(GetProgramLog) X(GetCUBINSize) X(GetCUBIN) X(GetPTXSize) X(GetPTX)
-static struct {
 #define CALL(name) __typeof__(nvrtc##name) *name;
-	CALLS(CALL)
+typedef struct Nvrtc { CALLS(CALL) } Nvrtc;
 #undef CALL
-} nvrtc;
 
 bool nvrtc_find(char *path, size_t bytes)
 {
@@ -65,13 +62,13 @@ bool nvrtc_find(char *path, size_t bytes)
 	return found;
 }
 
-/* A file of the folder that `path` names a file of, or, if it is a link, of the folder of what it links to: i = 0, 1. */
+/* A file in the folder of another, and, where that is a link, in the folder of what it links to: i = 0, 1. */
 static bool beside(const char *path, int i, const char *name, char at[PATH_MAX])
 {
 	char real[PATH_MAX];
 	const char *file = i == 0 ? path : realpath(path, real), *slash = file ? strrchr(file, '/') : NULL;
-	return file && snprintf(at, PATH_MAX, "%.*s/%s", slash ? (int)(slash - file) : 1, slash ? file : ".", name) < PATH_MAX &&
-		access(at, F_OK) == 0;
+	const int n = slash ? (int)(slash - file) : 1;
+	return file && snprintf(at, PATH_MAX, "%.*s/%s", n, slash ? file : ".", name) < PATH_MAX && access(at, F_OK) == 0;
 }
 
 /* libnvrtc keeps the declarations that every kernel starts from in a second library and opens it by name alone, at the
@@ -79,12 +76,12 @@ static bool beside(const char *path, int i, const char *name, char at[PATH_MAX])
  * loaded already answers to its name, so the one of the folder that libnvrtc itself came from is loaded first; that
  * also keeps the two of one version together where a machine has several. Only where that folder has none is it left
  * to the loader. */
-static bool load_builtins(char *why, size_t why_bytes)
+static bool load_builtins(const Nvrtc *nvrtc, char *why, size_t why_bytes)
 {
 	char name[64], at[PATH_MAX];
 	int major = 0, minor = 0;
 	Dl_info from;
-	if (nvrtc.Version(&major, &minor) != NVRTC_SUCCESS || !dladdr((void *)nvrtc.Version, &from)) {
+	if (nvrtc->Version(&major, &minor) != NVRTC_SUCCESS || !dladdr((void *)nvrtc->Version, &from)) {
 		snprintf(why, why_bytes, "its version cannot be read");
 		return false;
 	}
@@ -103,65 +100,52 @@ static bool load_builtins(char *why, size_t why_bytes)
 	return false;
 }
 
-/* A call is looked up as if the library were linked: what was loaded before it (LD_PRELOAD) goes first. */
-static bool load(char *why, size_t why_bytes)
+/* Once loaded it stays, and this is quick. A call is looked up as if the library were linked: what was loaded before it
+ * (LD_PRELOAD) goes first. */
+static bool load(Nvrtc *nvrtc, char *why, size_t why_bytes)
 {
 	char path[PATH_MAX];
 	const bool is_found = nvrtc_find(path, sizeof path);
+	const char *lacks = NULL;
 	if (!dlopen(is_found ? path : LIBRARY, RTLD_NOW | RTLD_GLOBAL)) {
 		snprintf(why, why_bytes, "%s", dlerror());
 		return false;
 	}
-	const char *lacks = NULL;
 #define CALL(name) \
-	if (!(nvrtc.name = (__typeof__(nvrtc.name))dlsym(RTLD_DEFAULT, "nvrtc" #name))) \
+	if (!(nvrtc->name = (__typeof__(nvrtc->name))dlsym(RTLD_DEFAULT, "nvrtc" #name))) \
 		lacks = "nvrtc" #name;
 	CALLS(CALL)
 #undef CALL
 	if (lacks)
 		snprintf(why, why_bytes, "%s has no %s", is_found ? path : LIBRARY, lacks);
-	return !lacks && load_builtins(why, why_bytes);
+	return !lacks && load_builtins(nvrtc, why, why_bytes);
 }
-
-static pthread_once_t loads = PTHREAD_ONCE_INIT;
-static bool is_loaded;
-static char load_why[PATH_MAX + WHY_BYTES];
-static void load_once(void) { is_loaded = load(load_why, sizeof load_why); }
 
 bool nvrtc_ready(char *why, size_t why_bytes)
 {
-	pthread_once(&loads, load_once);
-	if (!is_loaded)
-		snprintf(why, why_bytes, "%s", load_why);
-	return is_loaded;
+	Nvrtc nvrtc;
+	return load(&nvrtc, why, why_bytes);
 }
 
 bool nvrtc_files(char *text, size_t bytes)
 {
 	char path[PATH_MAX], name[64], at[PATH_MAX];
-	size_t n = 0;
-	int n_builtins = 0;
-	if (!nvrtc_find(path, sizeof path))
-		return false;
-	for (int minor = -1; minor < MAX_MINOR; minor++) {
-		bool is_there = minor < 0;
+	struct stat st;
+	int n = 0, n_builtins = -1;
+	bool is_known = nvrtc_find(path, sizeof path);
+	for (int minor = -1; minor < MAX_MINOR && is_known; minor++) { /* -1: libnvrtc itself */
 		snprintf(at, sizeof at, "%s", path);
 		snprintf(name, sizeof name, BUILTINS, MAJOR, minor);
-		for (int i = 0; i < 2 && !is_there; i++)
-			is_there = beside(path, i, name, at);
-		struct stat st;
-		if (!is_there)
+		if (minor >= 0 && !beside(path, 0, name, at) && !beside(path, 1, name, at))
 			continue;
-		if (stat(at, &st) != 0)
-			return false;
-		n_builtins += minor >= 0;
-		n += (size_t)snprintf(text + n, bytes - n, "%d %llu %llu %lld %lld.%09ld %lld.%09ld\n", minor,
+		n_builtins++;
+		is_known = stat(at, &st) == 0;
+		n += snprintf(text + n, bytes - (size_t)n, "%d %llu %llu %lld %lld.%09ld %lld.%09ld\n", minor,
 			(unsigned long long)st.st_dev, (unsigned long long)st.st_ino, (long long)st.st_size,
 			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
-		if (n >= bytes)
-			return false;
+		is_known = is_known && n < (int)bytes;
 	}
-	return n_builtins > 0;
+	return is_known && n_builtins > 0;
 }
 
 static const char *source_text(const char *name)
@@ -187,13 +171,13 @@ static char *define_options(const char *defines, const char **options, int *n)
 	return block;
 }
 
-static char *trimmed_log(nvrtcProgram program)
+static char *trimmed_log(const Nvrtc *nvrtc, nvrtcProgram program)
 {
 	size_t n = 0;
-	if (nvrtc.GetProgramLogSize(program, &n) != NVRTC_SUCCESS || n <= 1)
+	if (nvrtc->GetProgramLogSize(program, &n) != NVRTC_SUCCESS || n <= 1)
 		return NULL;
 	char *log = calloc(1, n + 1);
-	if (!log || nvrtc.GetProgramLog(program, log) != NVRTC_SUCCESS) {
+	if (!log || nvrtc->GetProgramLog(program, log) != NVRTC_SUCCESS) {
 		free(log);
 		return NULL;
 	}
@@ -206,12 +190,12 @@ static char *trimmed_log(nvrtcProgram program)
 	return log;
 }
 
-static bool get_cubin(nvrtcProgram program, Cubin *out)
+static bool get_cubin(const Nvrtc *nvrtc, nvrtcProgram program, Cubin *out)
 {
-	if (nvrtc.GetCUBINSize(program, &out->n) != NVRTC_SUCCESS || out->n == 0)
+	if (nvrtc->GetCUBINSize(program, &out->n) != NVRTC_SUCCESS || out->n == 0)
 		return false;
 	out->bytes = malloc(out->n);
-	if (out->bytes && nvrtc.GetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS)
+	if (out->bytes && nvrtc->GetCUBIN(program, (char *)out->bytes) == NVRTC_SUCCESS)
 		return true;
 	free(out->bytes);
 	*out = (Cubin){0};
@@ -239,7 +223,8 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 	*out = (Cubin){0};
 	*log = NULL;
 	char why[WHY_BYTES];
-	if (!nvrtc_ready(why, sizeof why)) {
+	Nvrtc nvrtc;
+	if (!load(&nvrtc, why, sizeof why)) {
 		*log = strdup(why);
 		return false;
 	}
@@ -250,9 +235,9 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 	bool ok = block && rc == NVRTC_SUCCESS;
 	if (ok) {
 		rc = nvrtc.CompileProgram(program, n, options);
-		ok = rc == NVRTC_SUCCESS && get_cubin(program, out);
+		ok = rc == NVRTC_SUCCESS && get_cubin(&nvrtc, program, out);
 		if (!ok)
-			*log = trimmed_log(program);
+			*log = trimmed_log(&nvrtc, program);
 		nvrtc.DestroyProgram(&program);
 	}
 	if (!ok && !*log)
@@ -266,7 +251,8 @@ bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log)
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 {
 	static const char *const options[] = {"--gpu-architecture=compute_80"};
-	if (!nvrtc_ready(why, why_bytes))
+	Nvrtc nvrtc;
+	if (!load(&nvrtc, why, why_bytes))
 		return false;
 	nvrtcProgram program = NULL;
 	size_t n = 0;
@@ -275,7 +261,7 @@ bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 	if (rc == NVRTC_SUCCESS)
 		rc = nvrtc.CompileProgram(program, 1, options);
 	if (rc != NVRTC_SUCCESS && program)
-		log = trimmed_log(program);
+		log = trimmed_log(&nvrtc, program);
 	if (rc == NVRTC_SUCCESS)
 		rc = nvrtc.GetPTXSize(program, &n);
 	if (rc == NVRTC_SUCCESS && (ptx = calloc(1, n + 1)))
@@ -288,8 +274,9 @@ bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes)
 	if (ok)
 		snprintf(text, bytes, "%.*s", (int)len, v + 3);
 	else
-		snprintf(why, why_bytes, "%s%s%s", rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtc.GetErrorString(rc),
-			log ? ":\n" : "", log ? log : "");
+		snprintf(why, why_bytes, "%s%s%s",
+			rc == NVRTC_SUCCESS ? "its version cannot be read" : nvrtc.GetErrorString(rc), log ? ":\n" : "",
+			log ? log : "");
 	free(log);
 	free(ptx);
 	return ok;

@@ -264,18 +264,6 @@ static Candidate entry_of(Picker *p, const Considered *k)
 		.reason = reason_text(p, k), .cost_from = from[k->cost_from], .order = k->order};
 }
 
-/* The ledger slot an equal decision of the layer before already has, or -1. */
-static int same_slot(Picker *p, const char *operands)
-{
-	for (int i = p->work->ledger.n - 1; i >= 0; i--) {
-		const Slot *s = &p->work->ledger.at[i];
-		if (s->phase == p->low->kind && s->rows == p->low->rows && s->each == p->low->each && s->op == p->op->kind &&
-			s->layer_last + 1 >= p->op->layer && s->layer_last >= 0 && strcmp(s->operands, operands) == 0)
-			return i;
-	}
-	return -1;
-}
-
 static bool same_attrs(const Attrs *a, const Attrs *b)
 {
 #define ATTR(NAME, field, type, meaning) \
@@ -288,56 +276,41 @@ static bool same_attrs(const Attrs *a, const Attrs *b)
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
-/* An equal op of any layer before, or NULL. */
+/* The last op before this one that is equal to it, or NULL. */
 static const LOp *equal_op(Picker *p, const char *operands)
 {
 	const LOp *op = p->op;
-	for (int i = 0; i < p->low->ops.n; i++) {
+	const char *order = order_of_decode(p, op);
+	for (int i = (int)(op - p->low->ops.at) - 1; i >= 0; i--) {
 		const LOp *twin = &p->low->ops.at[i];
 		if (twin->pick >= 0 && twin->kind == op->kind && same_attrs(&twin->attrs, &op->attrs) &&
 			same_text(twin->alone, op->alone) && same_rules(p->c, twin->layer, op->layer) &&
 			strcmp(p->work->ledger.at[p->low->picks.at[twin->pick].slot].operands, operands) == 0 &&
-			same_text(order_of_decode(p, twin), order_of_decode(p, op)))
+			same_text(order_of_decode(p, twin), order))
 			return twin;
 	}
 	return NULL;
 }
 
-/* What was decided for an op of a layer that is not next to this one, in a slot of its own. */
-static void decide_as(Picker *p, const LOp *twin)
-{
-	Pick pick = p->low->picks.at[twin->pick];
-	Slot slot = p->work->ledger.at[pick.slot];
-	slot.layer_first = slot.layer_last = p->op->layer;
-	*vec_push(&p->c->arena, &p->work->ledger) = slot;
-	pick.slot = p->work->ledger.n - 1;
-	*vec_push(&p->c->arena, &p->low->picks) = pick;
-	p->op->pick = p->low->picks.n - 1;
-	settle_op(p, &p->low->picks.at[p->op->pick]);
-}
-
 bool reuse(Picker *p, const char *operands, bool is_asked)
 {
 	LOp *op = p->op;
-	int slot = same_slot(p, operands);
-	for (int i = 0; slot >= 0 && i < p->low->ops.n; i++) {
-		const LOp *twin = &p->low->ops.at[i];
-		if (twin->pick < 0 || p->low->picks.at[twin->pick].slot != slot)
-			continue;
-		if (!same_attrs(&twin->attrs, &op->attrs) || !same_rules(p->c, twin->layer, op->layer))
-			return false;
-		if (is_asked)
-			return true;
-		op->pick = twin->pick;
-		if (p->work->ledger.at[slot].layer_last < op->layer)
-			p->work->ledger.at[slot].layer_last = op->layer;
-		settle_op(p, &p->low->picks.at[op->pick]);
-		return true;
-	}
 	const LOp *twin = equal_op(p, operands);
-	if (twin && !is_asked)
-		decide_as(p, twin);
-	return twin;
+	if (!twin || is_asked)
+		return twin;
+	Pick pick = p->low->picks.at[op->pick = twin->pick];
+	Slot slot = p->work->ledger.at[pick.slot];
+	if (slot.layer_last >= 0 && op->layer - slot.layer_last <= 1) {
+		p->work->ledger.at[pick.slot].layer_last = op->layer;
+	} else { /* layers that are not next to each other have slots of their own */
+		slot.layer_first = slot.layer_last = op->layer;
+		pick.slot = p->work->ledger.n;
+		*vec_push(&p->c->arena, &p->work->ledger) = slot;
+		op->pick = p->low->picks.n;
+		*vec_push(&p->c->arena, &p->low->picks) = pick;
+	}
+	settle_op(p, &p->low->picks.at[op->pick]);
+	return true;
 }
 
 void settle(Picker *p, Decision *d, const Admitted *best, const char *operands)
