@@ -425,7 +425,7 @@ static AtlasStatus launch_one(Cuda *c, const CuPtr *arena, const Phase *p, const
 	void *params[] = {&image};
 	const char *about = "", *call = "cuTensorMapEncodeTiled";
 	CuResult r = cuda_fill_args(&c->cu, arena, p, l, &image, &about);
-	if (r == CU_SUCCESS && l->op == OP_sum_nccl)
+	if (r == CU_SUCCESS && is_by_nccl(l->op))
 		r = cuda_peers_sum(&(PeerSum){.nccl = c->peers.nccl, .stream = c->stream}, p, l, arena, &call, &about);
 	if (r != CU_SUCCESS)
 		return cuda_fail(c, r, call, about);

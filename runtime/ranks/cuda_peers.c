@@ -110,7 +110,7 @@ static bool has_nccl(const TargetPlan *plan)
 {
 	for (int p = 0; p < plan->n_phases; p++)
 		for (int i = 0; i < plan->phases[p].n_launches; i++)
-			if (plan->phases[p].launches[i].op == OP_sum_nccl)
+			if (is_by_nccl(plan->phases[p].launches[i].op))
 				return true;
 	return false;
 }
@@ -127,13 +127,14 @@ static AtlasStatus join_nccl(const PeerRoad *road, CudaPeers *p, AtlasError *err
 CuResult cuda_peers_sum(const PeerSum *how, const Phase *p, const Launch *l, const CuPtr *arena, const char **call,
 	const char **about)
 {
-	const Buf *part = NULL, *sum = NULL;
+	const Buf *part = NULL, *to = NULL;
+	const bool gathers = l->op == OP_gather_nccl;
 	for (int i = 0; i < l->n_args; i++) {
 		part = l->args[i].operand == op_operand(l->op, "part") ? &p->bufs[l->args[i].buf] : part;
-		sum = l->args[i].operand == op_operand(l->op, "sum") ? &p->bufs[l->args[i].buf] : sum;
+		to = l->args[i].operand == op_operand(l->op, gathers ? "all" : "sum") ? &p->bufs[l->args[i].buf] : to;
 	}
-	const NcclSum s = {arena[part->arena] + (CuPtr)part->offset, arena[sum->arena] + (CuPtr)sum->offset,
-		part->bytes / dtype_bytes(part->dtype), part->dtype, how->stream};
+	const NcclSum s = {arena[part->arena] + (CuPtr)part->offset, arena[to->arena] + (CuPtr)to->offset,
+		part->bytes / dtype_bytes(part->dtype), part->dtype, how->stream, gathers};
 	return how->graph ? how->nccl->capture(how->nccl, how->cu, how->graph, how->deps, how->n_deps, &s, how->nodes, call,
 		about) : how->nccl->sum(how->nccl, &s, call, about);
 }
