@@ -6,7 +6,7 @@
  */
 #include "runtime/cli/cli.h"
 #include "runtime/ranks/nccl.h"
-#include "runtime/ranks/rank_meet.h"
+#include "runtime/meet/rank_meet.h"
 #include "runtime/session.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* "0,1": GPUs by number, each once unless they may be shared. How many; 0 after having said what is wrong. */
@@ -90,6 +91,35 @@ static void take_seat(Args *args, OwnSeat *own, RankGroup *group)
 	args->seat = &own->seat;
 }
 
+/* The key that all ranks have, from a file that its user alone can read; what ends its last line does not count. */
+static bool read_key(const Args *args, uint8_t key[MEET_KEY_MOST + 3], size_t *n)
+{
+	const char *path = args->rendezvous_key;
+	struct stat found;
+	if (!path) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: ranks that meet by TCP take --rendezvous-key FILE, the same bytes on "
+			"all hosts", args->rendezvous);
+		return false;
+	}
+	FILE *file = fopen(path, "rb");
+	const bool is_there = file && fstat(fileno(file), &found) == 0;
+	*n = is_there ? fread(key, 1, MEET_KEY_MOST + 3, file) : 0;
+	const int why = !is_there || ferror(file) ? errno : 0;
+	if (file)
+		fclose(file);
+	while (*n && (key[*n - 1] == '\n' || key[*n - 1] == '\r'))
+		--*n;
+	if (why)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: %s", path, strerror(why));
+	else if (found.st_mode & 077)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: others can read the file: chmod 600 it", path);
+	else if (*n < MEET_KEY_LEAST || *n > MEET_KEY_MOST)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: a key has %d to %d bytes", path, MEET_KEY_LEAST, MEET_KEY_MOST);
+	else
+		return true;
+	return false;
+}
+
 static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
 
 /* This process is one rank of several that are started one by one. */
@@ -103,7 +133,20 @@ static bool meet_ranks(Args *args, int *code)
 		return false;
 	}
 	const int device = args->device_index > 0 ? args->device_index : 0;
-	RankGroup *group = group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
+	const bool is_remote = is_meet_address(args->rendezvous);
+	uint8_t key[MEET_KEY_MOST + 3];
+	size_t n_key = 0;
+	if (!is_remote && args->rendezvous_key) {
+		cli_say(args, EXIT_USAGE, "--rendezvous-key %s: it takes --rendezvous HOST:PORT", args->rendezvous_key);
+		return false;
+	}
+	if (is_remote && !read_key(args, key, &n_key)) {
+		*code = args->rendezvous_key ? EXIT_BAD_INPUT : EXIT_USAGE;
+		return false;
+	}
+	RankGroup *group = is_remote
+		? group_meet_hosts(args->rendezvous, (MeetKey){key, n_key}, args->ranks, args->rank, MEET_MS, &error)
+		: group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
 	OwnSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
 	if (!seat || group_join(group, args->rank, NULL, &error) != ATLAS_OK) {
 		*code = cli_fail(args, &error);
@@ -149,7 +192,7 @@ bool cli_start_ranks(Args *args, int *code)
 		return meet_ranks(args, code);
 	*code = EXIT_USAGE;
 	if (args->rank >= 0) {
-		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE, where the ranks meet", args->rank);
+		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE or HOST:PORT, where the ranks meet", args->rank);
 		return false;
 	}
 	if (!args->devices && !args->ranks)

@@ -360,7 +360,9 @@ def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
         (["--rendezvous", "x", "--ranks", 2], "it takes --ranks N and --rank R, from 0 to N - 1"),
         (["--rendezvous", "x", "--ranks", 2, "--rank", 2], "from 0 to N - 1"),
         (["--rendezvous", "x" * 120, "--ranks", 2, "--rank", 0], "longer than the name of a socket may be"),
-        (["--rank", 0], "--rank 0: it takes --rendezvous FILE"),
+        (["--rank", 0], "--rank 0: it takes --rendezvous FILE or HOST:PORT"),
+        (["--rendezvous", "127.0.0.1:7000", "--ranks", 2, "--rank", 0], "take --rendezvous-key FILE"),
+        (["--rendezvous", "x", "--rendezvous-key", "y", "--ranks", 2, "--rank", 0], "it takes --rendezvous HOST:PORT"),
         (["--ranks", 2, "--devices", "0,1,2"], "--ranks 2: --devices 0,1,2 names 3"),
     ],
 )
