@@ -152,7 +152,7 @@ AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 	for (int i = 0; i < 100 && !atomic_load(&g->s->has_text); i++)
 		sleep_ms(1);
 	const AtlasStatus status = (AtlasStatus)atomic_load(&g->s->status);
-	if ((int)lost - 1 == g->rank)
+	if ((int)lost - 1 == g->rank || status == ATLAS_RANK_MISMATCH /* whose text is for all */)
 		return error_set(error, status, "%s", g->s->text);
 	if (atomic_load(&g->s->is_open))
 		return error_set(error, ATLAS_RANK_LOST, "rank %d was lost: %s", (int)lost - 1, g->s->text);

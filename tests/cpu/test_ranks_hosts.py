@@ -185,7 +185,7 @@ def test_keys_that_are_none(start, tmp_path, data, mode, said):
         path.write_bytes(data)
         path.chmod(mode)
     codes, _, errors = ends(start(0, key=path))
-    assert codes == [3] and said in errors[0], errors
+    assert codes == [4] and said in errors[0], errors
 
 
 def test_another_key_is_a_stranger(start, tmp_path, port):
