@@ -22,8 +22,8 @@ typedef struct RankSeat {
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	const RankSeat *seat, AtlasSession **session, AtlasError *error);
 /* What another rank does in the meantime, from its opening to the session's end. ATLAS_OK: rank 0 has closed. */
-AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const RankSeat *seat,
-	AtlasError *error);
+AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
+	const RankSeat *seat, AtlasError *error);
 
 /* Do steps draft and verify from here on, where the plan can? To be asked while the session holds no sequence. */
 void session_speculate(AtlasSession *session, bool on);

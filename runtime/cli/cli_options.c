@@ -28,7 +28,7 @@ enum { /* verbs an option belongs to */
 	SERVE = 8192,
 	CHAT = 16384,
 	ALL = 32767,
-	ON_RANKS = RUN | CHAT | BENCH | SERVE | DUMP | VERIFY,
+	ON_RANKS = RUN | CHAT | BENCH | SERVE | DUMP | VERIFY | RECEIPT | MEMORY,
 	COMPUTES = RUN | CHAT | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
 };
 static const struct {

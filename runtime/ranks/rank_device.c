@@ -183,6 +183,8 @@ static const DeviceOps ranked_ops = {"cuda", ranked_launch, ranked_wait, ranked_
 	ranked_put_pages, ranked_put_mask, ranked_read_drafts, ranked_copy_pages, ranked_clone_page, ranked_note_prompt,
 	ranked_keep_states, ranked_close};
 
+Device *ranked_inner(Device *d) { return d->ops == &ranked_ops ? ((Ranked *)d)->inner : d; }
+
 AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error)
 {
 	Ranked *r = calloc(1, sizeof *r);

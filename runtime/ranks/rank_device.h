@@ -9,6 +9,9 @@
  * too. Returns when all ranks are open. */
 AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error);
 
+/* The device of this rank alone, for measurements; of one that is not ranked, itself. */
+Device *ranked_inner(Device *device);
+
 /* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. */
 AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error);
 

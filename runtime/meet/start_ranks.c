@@ -1,4 +1,4 @@
-/* cli_ranks.c - a process for each rank of a plan.
+/* start_ranks.c - a process for each rank of a plan.
  *
  * One command is rank 0 and forks the others before it has a thread or a GPU; they open the plan themselves, follow it
  * and end with it. All ranks know of a failure; rank 0 alone prints it. Or each rank is a command of its own
@@ -6,6 +6,7 @@
  */
 #include "runtime/cli/cli.h"
 #include "runtime/ranks/nccl.h"
+#include "runtime/cli/trust/receipt.h"
 #include "runtime/meet/rank_meet.h"
 #include "runtime/session.h"
 
@@ -59,7 +60,9 @@ static int follow(const Args *args, RankGroup *group, int device, AtlasError *er
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
 	const NcclRoad nccl = {nccl_load, args->nccl};
-	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu, &nccl}, error);
+	const RankSeat seat = {group, args->share_gpu, &nccl};
+	const AtlasStatus s = args->seen ? receipt_follow(&own, plan, &options, &seat, error)
+		: session_follow(plan, &options, NULL, &seat, error);
 	if (s != ATLAS_OK)
 		group_fail(group, error);
 	atlas_plan_close(plan);
@@ -127,6 +130,10 @@ static bool meet_ranks(Args *args, int *code)
 {
 	AtlasError error = {0};
 	*code = EXIT_USAGE;
+	if (strcmp(args->verb, "receipt") == 0 || strcmp(args->verb, "memory") == 0) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: atlas %s starts all ranks itself", args->rendezvous, args->verb);
+		return false;
+	}
 	if (args->ranks < 2 || args->rank < 0 || args->rank >= args->ranks || args->devices) {
 		cli_say(args, EXIT_USAGE, "--rendezvous %s: it takes --ranks N and --rank R, from 0 to N - 1, and not "
 			"--devices", args->rendezvous);
@@ -200,6 +207,10 @@ bool cli_start_ranks(Args *args, int *code)
 	const int n = choose_devices(args, devices);
 	if (n == 0)
 		return false;
+	if (n > 1 && !receipt_share(args, n)) {
+		*code = cli_say(args, EXIT_ENVIRONMENT, "no memory for what %d ranks see", n);
+		return false;
+	}
 	args->device_index = devices[0];
 	if (n == 1)
 		return true;
