@@ -769,10 +769,10 @@ static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cu
 bool cuda_view(Device *d, CudaView *view)
 {
 	const Cuda *c = (const Cuda *)d;
-	if (d->ops != &cuda_ops)
-		return false;
-	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena, c->draft_arena};
-	return true;
+	if (d->ops == &cuda_ops)
+		*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena, c->draft_arena,
+			c->kernels, c->peers.nccl};
+	return d->ops == &cuda_ops;
 }
 
 void cuda_halt(Device *d, CudaHaltFn *fn, void *ctx, int phase)

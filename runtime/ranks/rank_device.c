@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef enum RecordKind {
-	LAUNCH, TRACE, PUT_PAGES, PUT_MASK, COPY_PAGES, CLONE_PAGE, NOTE_PROMPT, KEEP_STATES, CLOSE
+	LAUNCH, TRACE, PUT_PAGES, PUT_MASK, COPY_PAGES, CLONE_PAGE, NOTE_PROMPT, KEEP_STATES, COLLECTIVES, CLOSE
 } RecordKind;
 
 typedef struct Ranked {
@@ -183,6 +183,14 @@ static const DeviceOps ranked_ops = {"cuda", ranked_launch, ranked_wait, ranked_
 	ranked_put_pages, ranked_put_mask, ranked_read_drafts, ranked_copy_pages, ranked_clone_page, ranked_note_prompt,
 	ranked_keep_states, ranked_close};
 
+AtlasStatus ranked_collectives(Device *d, int phase, int reps, double *us)
+{
+	Ranked *r = (Ranked *)d;
+	if (d->ops != &ranked_ops)
+		return cuda_collectives(d, phase, reps, us);
+	return POST(r, COLLECTIVES, NULL, 0, phase, reps) ? seen(r, cuda_collectives(r->inner, phase, reps, us)) : lost(r);
+}
+
 Device *ranked_inner(Device *d) { return d->ops == &ranked_ops ? ((Ranked *)d)->inner : d; }
 
 AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error)
@@ -280,6 +288,8 @@ static AtlasStatus replay(Device *d, const RankRecord *from, const Graph *g, Asi
 		return d->ops->note_prompt(d, a[0], (const int32_t *)(const void *)from->data, a[1]);
 	case KEEP_STATES:
 		return d->ops->keep_states(d, a[0], a[1], a[2], a[3]);
+	case COLLECTIVES:
+		return cuda_collectives(d, a[0], a[1], &(double){0});
 	default:
 		return d->ops->wait(d);
 	}

@@ -12,6 +12,13 @@ AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifac
 /* The device of this rank alone, for measurements; of one that is not ranked, itself. */
 Device *ranked_inner(Device *device);
 
+/* How many launches of the phase wait for other ranks. */
+int phase_collectives(const Phase *p);
+/* How long those take without the rest of a step, launch after launch, on a device that is idle: the mean of `reps`
+ * times. ranked_: on all ranks at the same time; us is rank 0's. */
+AtlasStatus cuda_collectives(Device *device, int phase, int reps, double *us);
+AtlasStatus ranked_collectives(Device *device, int phase, int reps, double *us);
+
 /* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. */
 AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error);
 
