@@ -198,7 +198,7 @@ AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *opt
 	Device *device = NULL;
 	AtlasStatus s = check_ranks_of(plan, seat, error);
 	s = s == ATLAS_OK ? open_gpu(plan, options, watch, seat, &device, error) : s;
-	return s == ATLAS_OK ? ranked_follow(device, seat->group, &plan->artifact, error) : s;
+	return s == ATLAS_OK ? ranked_follow(device, seat->group, &plan->artifact, seat->hooks, error) : s;
 }
 
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,

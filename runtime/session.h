@@ -15,6 +15,7 @@ typedef struct RankSeat {
 	struct RankGroup *group;
 	bool shares_card; /* several ranks may be on one GPU */
 	const struct NcclRoad *nccl; /* how that library is opened (nccl.h) */
+	const struct RankHooks *hooks; /* of a rank that follows; NULL = none (rank_device.h) */
 } RankSeat;
 
 /* atlas_session_open with a watch on the GPU, which lives as long as the session, and of several ranks; each NULL =

@@ -60,9 +60,10 @@ static int follow(const Args *args, RankGroup *group, int device, AtlasError *er
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
 		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
 	const NcclRoad nccl = {nccl_load, args->nccl};
-	const RankSeat seat = {group, args->share_gpu, &nccl};
-	const AtlasStatus s = args->seen ? receipt_follow(&own, plan, &options, &seat, error)
-		: session_follow(plan, &options, NULL, &seat, error);
+	const RankSeat seat = {group, args->share_gpu, &nccl, NULL};
+	const AtlasStatus s = !args->seen ? session_follow(plan, &options, NULL, &seat, error)
+		: args->certify ? certify_follow(&own, plan, &options, &seat, error)
+		: receipt_follow(&own, plan, &options, &seat, error);
 	if (s != ATLAS_OK)
 		group_fail(group, error);
 	atlas_plan_close(plan);
@@ -90,7 +91,7 @@ typedef struct OwnSeat { RankSeat seat; NcclRoad nccl; } OwnSeat; /* the first m
 static void take_seat(Args *args, OwnSeat *own, RankGroup *group)
 {
 	own->nccl = (NcclRoad){nccl_load, args->nccl};
-	own->seat = (RankSeat){group, args->share_gpu, &own->nccl};
+	own->seat = (RankSeat){group, args->share_gpu, &own->nccl, NULL};
 	args->seat = &own->seat;
 }
 
@@ -130,8 +131,9 @@ static bool meet_ranks(Args *args, int *code)
 {
 	AtlasError error = {0};
 	*code = EXIT_USAGE;
-	if (strcmp(args->verb, "receipt") == 0 || strcmp(args->verb, "memory") == 0) {
-		cli_say(args, EXIT_USAGE, "--rendezvous %s: atlas %s starts all ranks itself", args->rendezvous, args->verb);
+	if (strcmp(args->verb, "receipt") == 0 || strcmp(args->verb, "memory") == 0 || args->certify) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: atlas %s%s starts all ranks itself", args->rendezvous, args->verb,
+			args->certify ? " --certify" : "");
 		return false;
 	}
 	if (args->ranks < 2 || args->rank < 0 || args->rank >= args->ranks || args->devices) {

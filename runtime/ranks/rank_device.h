@@ -19,7 +19,18 @@ int phase_collectives(const Phase *p);
 AtlasStatus cuda_collectives(Device *device, int phase, int reps, double *us);
 AtlasStatus ranked_collectives(Device *device, int phase, int reps, double *us);
 
-/* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. */
-AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error);
+/* What measures another rank's launches: on its device, from its opening until it closes. */
+typedef struct RankHooks {
+	void *ctx;
+	void (*begin)(void *ctx, Device *own);
+	void (*measure)(void *ctx, int phase);
+	void (*end)(void *ctx);
+} RankHooks;
+/* Calls that of the other ranks, which may then be slow: nobody is lost for that. -1: no phase any more. */
+AtlasStatus ranked_measure(Device *device, int phase);
+
+/* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. hooks: NULL = none. */
+AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, const RankHooks *hooks,
+	AtlasError *error);
 
 #endif

@@ -165,6 +165,7 @@ void group_opened(RankGroup *g)
 	if (g->hosts)
 		g->hosts->open(g->hosts);
 }
+void group_be_patient(RankGroup *g) { atomic_store(&g->is_patient, true); }
 void group_is_over(RankGroup *g) { atomic_store(&g->is_over, true); }
 void group_set_abort(RankGroup *g, volatile uint32_t *word) { atomic_store(&g->abort, word); }
 
@@ -216,7 +217,7 @@ static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64
 			lose(g, r, ATLAS_RANK_LOST, "nothing was heard of it for 3 seconds");
 		if (!is_late || done != progress[r].done || progress[r].since < awake)
 			progress[r] = (Progress){done, now};
-		else if (g->rank == 0 && now - progress[r].since > 4 * LATE_MS)
+		else if (g->rank == 0 && !atomic_load(&g->is_patient) && now - progress[r].since > 4 * LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "it has not gone on for 12 seconds");
 	}
 }

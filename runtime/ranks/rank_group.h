@@ -61,6 +61,8 @@ void group_fail(RankGroup *g, const AtlasError *error);
 AtlasStatus group_check(const RankGroup *g, AtlasError *error);
 /* All ranks are open: what fails from now on is a rank lost. */
 void group_opened(RankGroup *g);
+/* From now on a rank may take as long as it likes for a record; it is lost only when nothing is heard of it. */
+void group_be_patient(RankGroup *g);
 /* Rank 0 has closed its session: from now on its end is not a loss. */
 void group_is_over(RankGroup *g);
 /* The word of pinned memory that is set when a rank is lost; NULL: none any more. */

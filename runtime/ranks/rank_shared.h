@@ -51,6 +51,7 @@ struct RankGroup {
 	pthread_t thread;
 	bool is_watching;
 	atomic_bool stops, is_over; /* the thread; what rank 0 had to do */
+	atomic_bool is_patient;     /* of rank 0 */
 	_Atomic(volatile uint32_t *) abort;
 	GroupLastFn *last; void *last_ctx;
 };

@@ -7,8 +7,11 @@
  */
 #include "runtime/cli/trust/certify.h"
 #include "artifacts/op_table.h"
+#include "artifacts/ranks.h"
 #include "runtime/cli/cli_trace.h"
+#include "runtime/cli/trust/receipt.h"
 #include "runtime/plan_handle.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <math.h>
@@ -118,24 +121,28 @@ static bool is_measured(const Work *w, const Phase *p)
 	return false;
 }
 
-/* All buckets of prefill and decode, or those that draft and verify. */
-static int measure_launches(Work *w, bool drafts)
+static bool has_verify(const TargetPlan *t)
 {
-	AtlasSession *session = NULL;
-	int code = open_gpu(w, drafts ? drafter_of(graph_of(w)) : "off", &session);
-	if (code)
-		return code;
-	Device *device = session_device(session);
-	Measure *m = measure_start(device, &w->plan->artifact, w->args->threads, &w->c, w->coarsest);
-	const TargetPlan *target = m ? cuda_target(device) : NULL;
-	AtlasStatus s = m ? ATLAS_OK : ATLAS_NO_MEMORY;
-	for (int i = 0; m && i < target->n_phases && s == ATLAS_OK; i++) {
+	for (int p = 0; p < t->n_phases; p++)
+		if (t->phases[p].kind == VERIFY)
+			return true;
+	return false;
+}
+
+/* Steps in all buckets of prefill and decode, or in those that draft and verify. */
+static AtlasStatus measure_buckets(Work *w, AtlasSession *session, Measure *m, bool drafts)
+{
+	Device *device = ranked_inner(session_device(session));
+	const TargetPlan *target = cuda_target(device);
+	AtlasStatus s = ATLAS_OK;
+	for (int i = 0; i < target->n_phases && s == ATLAS_OK; i++) {
 		const Phase *p = &target->phases[i];
 		if (drafts ? p->kind != VERIFY : p->kind != PREFILL && p->kind != DECODE)
 			continue;
 		if (!w->args->quiet)
 			cli_say(w->args, 0, "measuring %s", PHASE_LABEL(p));
 		measure_bucket(m, i);
+		s = ranked_measure(session_device(session), i);
 		session_force_rows(session, p->each);
 		/* two prompts share a chunk, which must not be too large for this bucket; the largest one takes any */
 		const int whole = w->prompt.n, room = p->rows > 2 * FEW ? p->rows - FEW : p->rows;
@@ -148,6 +155,43 @@ static int measure_launches(Work *w, bool drafts)
 		for (; b.shift < TRIES && s == ATLAS_OK && !is_measured(w, p); b.shift++) /* an answer may end at once */
 			s = run_sequences(w, session, &b);
 	}
+	return s;
+}
+
+/* What the others have measured goes into the figures: they are of the rank that is worst. */
+static int add_ranks(Work *w)
+{
+	for (int r = 1; r < ranks_of(&w->plan->artifact.ranks) && w->args->seen; r++) {
+		if (!receipt_has_seen(w->args, r) || w->args->seen[r].n_ops < 0)
+			return cli_say(w->args, EXIT_ENVIRONMENT, "rank %d has not said what it has measured", r);
+		for (int i = 0; i < w->args->seen[r].n_ops; i++)
+			if (!measure_add(&w->c, &w->args->seen[r].ops[i]))
+				return short_of_memory(w);
+	}
+	return 0;
+}
+
+/* Ranks have one session, in which steps that draft come last. */
+static int measure_launches(Work *w, bool drafts)
+{
+	AtlasSession *session = NULL;
+	const bool is_ranked = w->args->seat;
+	int code = open_gpu(w, drafts || (is_ranked && graph_of(w)->verify_rows) ? drafter_of(graph_of(w)) : "off", &session);
+	if (code)
+		return code;
+	if (is_ranked)
+		session_speculate(session, false);
+	Device *device = ranked_inner(session_device(session));
+	Measure *m = measure_start(device, &w->plan->artifact, w->args->threads, &w->c, w->coarsest);
+	const TargetPlan *target = m ? cuda_target(device) : NULL;
+	AtlasStatus s = m ? measure_buckets(w, session, m, drafts) : ATLAS_NO_MEMORY;
+	if (s == ATLAS_OK && is_ranked && has_verify(target)) {
+		session_speculate(session, true);
+		s = measure_buckets(w, session, m, true);
+		session_speculate(session, false);
+	}
+	if (s == ATLAS_OK)
+		s = ranked_measure(session_device(session), -1);
 	if (s != ATLAS_OK)
 		code = m ? cli_fail_session(w->args, session, s) : short_of_memory(w);
 	CudaView view;
@@ -162,6 +206,7 @@ static int measure_launches(Work *w, bool drafts)
 	if (!code && !drafts) /* with graphs again */
 		code = trace_prompt(w->args, w->plan, session, &w->prompt, true, NULL, &w->got);
 	atlas_session_close(session);
+	code = code ? code : add_ranks(w);
 	return !code && cli_interrupted() ? EXIT_INTERRUPTED : code;
 }
 
@@ -259,9 +304,8 @@ static bool has_drafts(const Work *w)
 {
 	const Artifact *a = &w->plan->artifact;
 	for (int i = 0; i < a->n_targets; i++)
-		for (int p = 0; p < a->targets[i].n_phases && strcmp(a->targets[i].target, w->c.target) == 0; p++)
-			if (a->targets[i].phases[p].kind == VERIFY)
-				return true;
+		if (strcmp(a->targets[i].target, w->c.target) == 0 && has_verify(&a->targets[i]))
+			return true;
 	return false;
 }
 
@@ -281,7 +325,7 @@ int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, 
 	int code = w.coarsest ? make_prompt(&w, tokens) : short_of_memory(&w);
 	if (!code)
 		code = measure_launches(&w, false);
-	if (!code && has_drafts(&w))
+	if (!code && has_drafts(&w) && !args->seat)
 		code = measure_launches(&w, true);
 	if (!code)
 		code = add_phases(&w) ? measure_layers(&w) : short_of_memory(&w);

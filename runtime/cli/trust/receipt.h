@@ -7,6 +7,7 @@
 #ifndef ATLAS_RECEIPT_H
 #define ATLAS_RECEIPT_H
 
+#include "artifacts/certificate.h"
 #include "runtime/device.h"
 
 struct Args;
@@ -65,10 +66,13 @@ typedef struct RankSeen {
 	bool is_short_of_memory;
 	char no_cupti[256];
 	Match match;
+	int n_ops; CertOp ops[1024]; /* of a certificate: figures of its launches; -1 = there was no memory */
 } RankSeen;
 bool receipt_share(struct Args *args, int n); /* before ranks are forked: args->seen, where the verb watches */
-/* session_follow, watched: into args->seen, by the rank of the seat. */
+/* session_follow, watched: into args->seen, by the rank of the seat. certify_follow: each launch measured. */
 struct RankSeat;
+AtlasStatus certify_follow(const struct Args *args, const AtlasPlan *plan, const AtlasSessionOptions *options,
+	const struct RankSeat *seat, AtlasError *error);
 AtlasStatus receipt_follow(const struct Args *args, const AtlasPlan *plan, const AtlasSessionOptions *options,
 	const struct RankSeat *seat, AtlasError *error);
 /* When the session is closed: has rank r said what it has seen? */

@@ -1,15 +1,19 @@
-/* receipt_ranks.c - what the other ranks of a plan ran, and what memory they took: each watches its own GPU.
+/* seen_ranks.c - what the other ranks of a plan ran, how exact it was, and what memory they took: each watches its own
+ * GPU.
  *
  * They are processes of the same command, so what they have seen is a struct in memory that was shared before they were
  * forked. Rank 0 reads it when they have closed their devices, which the end of its session has them do.
  */
 #include "runtime/cli/cli.h"
+#include "runtime/cli/trust/certify.h"
 #include "runtime/cli/trust/receipt.h"
 #include "runtime/driver.h"
-#include "runtime/ranks/rank_group.h"
+#include "runtime/ranks/rank_device.h"
+#include "runtime/plan_handle.h"
 #include "runtime/session.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -51,7 +55,7 @@ static void on_launched(void *ctx, int phase, int steps)
 
 bool receipt_share(Args *args, int n)
 {
-	if (strcmp(args->verb, "receipt") != 0 && strcmp(args->verb, "memory") != 0)
+	if (strcmp(args->verb, "receipt") != 0 && strcmp(args->verb, "memory") != 0 && !args->certify)
 		return true;
 	void *at = mmap(NULL, sizeof(RankSeen) * (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	args->seen = at == MAP_FAILED ? NULL : at;
@@ -89,6 +93,59 @@ AtlasStatus receipt_follow(const Args *args, const AtlasPlan *plan, const AtlasS
 	listener_free(&listener);
 	watch_end(&f.watch);
 	atomic_store(&seen->is_done, 1);
+	return s;
+}
+
+/* Certificates ------------------------------------------------------------------------------------------------ */
+
+typedef struct Certifier {
+	const Args *args;
+	const AtlasPlan *plan;
+	Certificate c;
+	Dtype *coarsest;
+	Measure *m;
+	RankSeen *seen;
+} Certifier;
+
+static void begin_certificate(void *ctx, Device *own)
+{
+	Certifier *c = ctx;
+	const int n_layers = c->plan->artifact.graph.n_layers;
+	c->coarsest = malloc(sizeof *c->coarsest * ((size_t)n_layers + 1));
+	for (int l = 0; c->coarsest && l <= n_layers; l++)
+		c->coarsest[l] = DT_f32;
+	c->m = c->coarsest ? measure_start(own, &c->plan->artifact, c->args->threads, &c->c, c->coarsest) : NULL;
+}
+
+static void certify_phase(void *ctx, int phase)
+{
+	Certifier *c = ctx;
+	if (c->m)
+		measure_bucket(c->m, phase);
+}
+
+static void end_certificate(void *ctx)
+{
+	Certifier *c = ctx;
+	const int most = (int)(sizeof c->seen->ops / sizeof *c->seen->ops);
+	c->seen->n_ops = c->m && c->c.n_ops <= most ? c->c.n_ops : -1;
+	if (c->seen->n_ops > 0)
+		memcpy(c->seen->ops, c->c.ops, sizeof *c->c.ops * (size_t)c->c.n_ops);
+	measure_end(c->m);
+	certificate_free(&c->c);
+	free(c->coarsest);
+}
+
+AtlasStatus certify_follow(const Args *args, const AtlasPlan *plan, const AtlasSessionOptions *options,
+	const RankSeat *seat, AtlasError *error)
+{
+	Certifier c = {.args = args, .plan = plan, .seen = &args->seen[group_rank(seat->group)]};
+	const RankHooks hooks = {&c, begin_certificate, certify_phase, end_certificate};
+	RankSeat own = *seat;
+	own.hooks = &hooks;
+	c.seen->n_ops = -1;
+	const AtlasStatus s = session_follow(plan, options, NULL, &own, error);
+	atomic_store(&c.seen->is_done, 1);
 	return s;
 }
 
