@@ -548,11 +548,13 @@ static AtlasStatus read_named(Cuda *c, const char *tensor, int64_t first, int64_
 	return error_set(&c->base.error, ATLAS_UNSUPPORTED, "the last step has no tensor %s", tensor);
 }
 
-/* What a launch writes: its first OUT operand. */
+/* What a launch leaves of the layer that it completes: as plan_check.c has it. */
 static const Buf *output_of(const Phase *p, const Launch *l)
 {
+	char name[32];
+	snprintf(name, sizeof name, "l%d.out", l->produces_layer);
 	for (int i = 0; i < l->n_args; i++)
-		if (l->args[i].buf >= 0 && op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+		if (l->args[i].buf >= 0 && strcmp(p->bufs[l->args[i].buf].name, name) == 0)
 			return &p->bufs[l->args[i].buf];
 	return NULL;
 }
@@ -989,12 +991,10 @@ AtlasStatus cuda_open(const DeviceConfig *config, Device **device, AtlasError *e
 	if (!c)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the device");
 	AtlasStatus s = open_device(c, config);
-	if (s != ATLAS_OK) {
-		if (error)
-			*error = c->base.error;
+	*device = s == ATLAS_OK ? &c->base : NULL;
+	if (s != ATLAS_OK && error)
+		*error = c->base.error;
+	if (s != ATLAS_OK)
 		cuda_close(&c->base);
-		return s;
-	}
-	*device = &c->base;
-	return ATLAS_OK;
+	return s;
 }

@@ -58,7 +58,7 @@ static int follow(const Args *args, RankGroup *group, int device, AtlasError *er
 		return code;
 	}
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
-		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
+		.steps_ahead = args->certify ? 1 : args->steps_ahead > 0 ? args->steps_ahead : 0}; /* as rank 0 */
 	const NcclRoad nccl = {nccl_load, args->nccl};
 	const RankSeat seat = {group, args->share_gpu, &nccl, NULL};
 	const AtlasStatus s = !args->seen ? session_follow(plan, &options, NULL, &seat, error)
