@@ -141,7 +141,10 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	const bool is_cut = can_be_cut(l->op);
 	h->buf = &p->bufs[a->buf];
 	h->dims = operand_shape(l->op, a->operand);
-	h->is_own = h->buf->arena == ARENA_RING || o->of >= OF_own;
+	/* on several ranks a draw reads gathered logits, and nothing the best of a rank's own, of which the last part ends
+	 * where the ids of all ranks would */
+	const bool is_unread = m->artifact->ranks.n && strncmp(o->name, "best", 4) == 0;
+	h->is_own = h->buf->arena == ARENA_RING || o->of >= OF_own || is_unread;
 	h->n = 1;
 	for (int i = 0; i < h->buf->n_dims; i++) {
 		char count = is_cut ? counts(h->dims, i) : 0;
