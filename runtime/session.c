@@ -26,7 +26,7 @@ static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, A
 		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s, and %d are named", needs,
 			needs > 1 ? "s" : "", has);
 	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench, dump, "
-		"verify, receipt and memory take as --ranks %d or --devices N,N; device cpu runs all of its ranks", needs, needs);
+		"verify, receipt and memory take as --ranks %d or --devices N,N; device cpu runs all its ranks", needs, needs);
 }
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */

@@ -1,7 +1,7 @@
 /* host_links.c - a group whose ranks are on several hosts: see rank_shared.h.
  *
- * Rank 0 has a connection to each other rank. A thread reads what comes and writes it into the process's own `Shared`, as
- * the others' processes would on one host; whoever has something to say sends it, one message at a time on each
+ * Rank 0 has a connection to each other rank. A thread reads what comes and writes it into the process's own `Shared`,
+ * as the others' processes would on one host; whoever has something to say sends it, one message at a time on each
  * connection. All ranks have the same build (rank_meet.c), so a message is a struct. Each is bounded, and one that is
  * none of ours, or an end, is the loss of the rank that it came from: rank 0 decides what the group's loss is and tells
  * it to all, so that all have the same words.
@@ -242,11 +242,12 @@ static bool take(HostLinks *h, int from, MessageKind kind, const uint8_t *bytes,
 static bool take_all(HostLinks *h, int from)
 {
 	Link *l = &h->links[from];
+	const int64_t of_records = h->group->record_bytes, least = (int64_t)sizeof(Pass);
+	const int64_t most = of_records > least ? of_records : least;
 	size_t at = 0, need = sizeof(Head);
 	while (l->have - at >= sizeof(Head)) {
 		Head head;
 		memcpy(&head, l->in + at, sizeof head);
-		const int64_t most = h->group->record_bytes > (int64_t)sizeof(Pass) ? h->group->record_bytes : (int64_t)sizeof(Pass);
 		if (head.kind >= MESSAGES || head.bytes > most)
 			return false;
 		need = sizeof head + head.bytes;

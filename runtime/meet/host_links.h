@@ -4,8 +4,8 @@
 
 #include "runtime/ranks/rank_shared.h"
 
-/* sockets [n]: connected; of rank 0 those of the others, of another one that to rank 0; the rest 0. Takes them. NULL: no
- * memory. */
+/* sockets [n]: connected; of rank 0 those of the others, of another one that to rank 0; the rest 0. Takes them.
+ * NULL: no memory. */
 GroupLinks *host_links(int n, const int *sockets);
 
 #endif

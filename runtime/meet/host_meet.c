@@ -74,7 +74,8 @@ static bool is_same(const uint8_t *a, const uint8_t *b)
 bool is_meet_address(const char *text)
 {
 	const char *colon = strrchr(text, ':');
-	return colon && colon > text && colon[1] && !strchr(text, '/') && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+	return colon && colon > text && colon[1] && !strchr(text, '/') &&
+		strspn(colon + 1, "0123456789") == strlen(colon + 1);
 }
 
 /* NULL: there is none, with an error. */

@@ -113,7 +113,8 @@ static int greet(int from, int n, const int *links, AtlasError *error)
 	socklen_t size = sizeof who;
 	struct pollfd p = {.fd = from, .events = POLLIN};
 	if (getsockopt(from, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid() ||
-		poll(&p, 1, MEET_WORD_MS) != 1 || recv(from, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g || g.magic != MEET_MAGIC)
+		poll(&p, 1, MEET_WORD_MS) != 1 || recv(from, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g ||
+		g.magic != MEET_MAGIC)
 		return -2;
 	return meet_judge(&g, n, links, error);
 }
@@ -189,7 +190,8 @@ static RankGroup *meet_others(const char *path, int n, int within_ms, AtlasError
 			close(links[r]);
 			continue;
 		}
-		send_answer(links[r], &(Answer){.magic = MEET_MAGIC}, fds, group_share(g, r, fds)); /* else it is lost at once */
+		const int n_fds = group_share(g, r, fds);
+		send_answer(links[r], &(Answer){.magic = MEET_MAGIC}, fds, n_fds); /* else it is lost at once */
 		group_link(g, r, links[r]);
 	}
 	return g;

@@ -33,7 +33,8 @@ static AtlasStatus read_words(Device *d, const Buf *peers, int64_t at, int64_t w
 static AtlasStatus read_pushed(Device *d, const Buf *peers, int from, uint32_t epoch, int64_t n, uint32_t *raw,
 	bool *is_there)
 {
-	const AtlasStatus s = read_words(d, peers, PEER_PUSHED + ((int64_t)(epoch & 1) * 8 + from) * PEER_PIECE, 4 * n, raw);
+	const int64_t at = PEER_PUSHED + ((int64_t)(epoch & 1) * 8 + from) * PEER_PIECE;
+	const AtlasStatus s = read_words(d, peers, at, 4 * n, raw);
 	*is_there = s == ATLAS_OK;
 	for (int64_t i = 0; i < n && *is_there; i++) {
 		*is_there = raw[4 * i + 1] == epoch && raw[4 * i + 3] == epoch;

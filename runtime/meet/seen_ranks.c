@@ -4,6 +4,8 @@
  * They are processes of the same command, so what they have seen is a struct in memory that was shared before they were
  * forked. Rank 0 reads it when they have closed their devices, which the end of its session has them do.
  */
+#include "artifacts/json_put.h"
+#include "artifacts/ranks.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/trust/certify.h"
 #include "runtime/cli/trust/receipt.h"
@@ -149,9 +151,99 @@ AtlasStatus certify_follow(const Args *args, const AtlasPlan *plan, const AtlasS
 	return s;
 }
 
-bool receipt_has_seen(const Args *args, int r)
+/* What rank 0 makes of it -------------------------------------------------------------------------------------- */
+
+int seen_ranks(const Args *args, const Artifact *a) { return args->seen ? ranks_of(&a->ranks) : 1; }
+
+int seen_all(const Args *args, const Artifact *a)
 {
-	for (int ms = 0; ms < WAIT_MS && !atomic_load(&args->seen[r].is_done); ms += TURN_MS)
-		nanosleep(&(struct timespec){0, TURN_MS * 1000000L}, NULL);
-	return atomic_load(&args->seen[r].is_done) && !args->seen[r].is_short_of_memory;
+	int ms = 0;
+	for (int r = 1; r < seen_ranks(args, a); r++) {
+		const RankSeen *s = &args->seen[r];
+		for (; ms < WAIT_MS && !atomic_load(&s->is_done); ms += TURN_MS)
+			nanosleep(&(struct timespec){0, TURN_MS * 1000000L}, NULL);
+		if (!atomic_load(&s->is_done) || s->is_short_of_memory)
+			return r;
+	}
+	return 0;
+}
+
+int seen_differs(const Args *args, const Artifact *a, const Match *m)
+{
+	for (int k = 1; k < seen_ranks(args, a); k++) {
+		const RankSeen *s = &args->seen[k];
+		if (s->n_bad || s->match.first_difference[0] ||
+			memcmp(s->match.planned_sha256, m->planned_sha256, sizeof m->planned_sha256) != 0)
+			return k;
+	}
+	return 0;
+}
+
+int seen_certificate(const Args *args, const Artifact *a, Certificate *c)
+{
+	const int silent = seen_all(args, a);
+	for (int r = 1; r < seen_ranks(args, a); r++) {
+		const RankSeen *s = &args->seen[r];
+		bool good = r != silent && s->n_ops > 0;
+		for (int i = 0; good && i < s->n_ops; i++)
+			good = measure_add(c, &s->ops[i]);
+		if (!good)
+			return r;
+	}
+	return 0;
+}
+
+void seen_put_launches(const Match *m, bool is_heard, FILE *out)
+{
+	fprintf(out, "\"launches\": {\"planned\": %lld, \"observed\": ", (long long)m->planned);
+	if (is_heard) {
+		fprintf(out, "%lld, \"out_of_place\": %lld", (long long)m->observed, (long long)m->out_of_place);
+		if (m->nccl_planned)
+			fprintf(out, ", \"of_nccl\": {\"planned\": %lld, \"observed\": %lld}", (long long)m->nccl_planned,
+				(long long)m->nccl_observed);
+		fputs(",\n  \"observed_sha256\": ", out);
+		json_hash(out, m->observed_sha256);
+		fputs(", \"first_difference\": ", out);
+		cli_json_or_null(out, m->first_difference);
+	} else {
+		fputs("null", out);
+	}
+	fputs(",\n  \"planned_sha256\": ", out);
+	json_hash(out, m->planned_sha256);
+	fputc('}', out);
+}
+
+void seen_put_ranks(const Args *args, const Artifact *a, FILE *out)
+{
+	for (int k = 1; k < seen_ranks(args, a); k++) {
+		const RankSeen *s = &args->seen[k];
+		fprintf(out, "%s{\"rank\": %d, \"device\": ", k > 1 ? ",\n  " : ",\n \"other_ranks\": [\n  ", k);
+		json_quoted(out, s->device);
+		fprintf(out, ", \"graphs\": {\"nodes\": %lld, \"different\": %lld, \"first_difference\": ",
+			(long long)s->n_nodes, (long long)s->n_bad);
+		cli_json_or_null(out, s->first_bad);
+		fputs("},\n  ", out);
+		seen_put_launches(&s->match, s->is_heard, out);
+		fputc('}', out);
+	}
+	if (seen_ranks(args, a) > 1)
+		fputc(']', out);
+}
+
+void seen_print(const Args *args, const Artifact *a, const Match *m, bool differences)
+{
+	const int bad = differences ? seen_differs(args, a, m) : 0;
+	for (int k = 1; k < seen_ranks(args, a) && !differences; k++) {
+		const RankSeen *s = &args->seen[k];
+		printf("rank %d            %lld nodes, %lld different; %lld launches planned", k, (long long)s->n_nodes,
+			(long long)s->n_bad, (long long)s->match.planned);
+		if (s->is_heard)
+			printf(", %lld observed by CUPTI", (long long)s->match.observed);
+		putchar('\n');
+	}
+	if (!bad)
+		return;
+	const RankSeen *s = &args->seen[bad];
+	printf("different on rank %d: %s\n", bad, s->first_bad[0] ? s->first_bad : s->match.first_difference[0]
+		? s->match.first_difference : "its steps are others than those of rank 0");
 }

@@ -101,8 +101,8 @@ static bool read_key(const Args *args, uint8_t key[MEET_KEY_MOST + 3], size_t *n
 	const char *path = args->rendezvous_key;
 	struct stat found;
 	if (!path) {
-		cli_say(args, EXIT_USAGE, "--rendezvous %s: ranks that meet by TCP take --rendezvous-key FILE, the same bytes on "
-			"all hosts", args->rendezvous);
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: ranks that meet by TCP take --rendezvous-key FILE, the same bytes "
+			"on all hosts", args->rendezvous);
 		return false;
 	}
 	FILE *file = fopen(path, "rb");
@@ -118,7 +118,8 @@ static bool read_key(const Args *args, uint8_t key[MEET_KEY_MOST + 3], size_t *n
 	else if (found.st_mode & 077)
 		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: others can read the file: chmod 600 it", path);
 	else if (*n < MEET_KEY_LEAST || *n > MEET_KEY_MOST)
-		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: a key has %d to %d bytes", path, MEET_KEY_LEAST, MEET_KEY_MOST);
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: a key has %d to %d bytes", path, MEET_KEY_LEAST,
+			MEET_KEY_MOST);
 	else
 		return true;
 	return false;
@@ -201,7 +202,8 @@ bool cli_start_ranks(Args *args, int *code)
 		return meet_ranks(args, code);
 	*code = EXIT_USAGE;
 	if (args->rank >= 0) {
-		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE or HOST:PORT, where the ranks meet", args->rank);
+		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE or HOST:PORT, where the ranks meet",
+			args->rank);
 		return false;
 	}
 	if (!args->devices && !args->ranks)

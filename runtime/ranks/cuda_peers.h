@@ -33,8 +33,8 @@ typedef struct PeerRoad { /* nothing is owned */
  * returns, every rank maps every arena, all are zero but for their heads, and none has begun. */
 AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *error);
 static inline bool is_by_nccl(OpKind op) { return op == OP_sum_nccl || op == OP_gather_nccl; }
-/* What NCCL does before the kernel of a launch that is_by_nccl: as nodes of a graph, which the kernel then waits for, or
- * on the stream. */
+/* What NCCL does before the kernel of a launch that is_by_nccl: as nodes of a graph, which the kernel then waits for,
+ * or on the stream. */
 typedef struct PeerSum {
 	const Driver *cu;
 	Nccl *nccl;

@@ -1,4 +1,4 @@
-/* nccl.h - NCCL as a library that is opened when a plan has work for it (ops_of_ranks.h: sum_nccl, gather_nccl), else not.
+/* nccl.h - NCCL as a library that is opened when a plan has work for it (sum_nccl, gather_nccl), and not before.
  *
  * The declarations are our own, as those of the driver are. NCCL reads variables of the environment and files that
  * change the order of sums: a process that has some is refused, and what decides that order is set (nccl_guard.c).

@@ -1,7 +1,8 @@
 /* rank_group.c - shared memory, sockets and a watching thread: see rank_group.h.
  *
  * What is shared is a memory file that fork hands on, or descriptors (rank_meet.c), with another one for records, whose
- * size is known later. On several hosts each process has its own, and messages keep them alike (rank_shared.h). A waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
+ * size is known later. On several hosts each process has its own, and messages keep them alike (rank_shared.h). A
+ * waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
  */
 #include "runtime/ranks/rank_shared.h"
 #include "artifacts/seconds.h"
@@ -285,7 +286,8 @@ AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *er
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the caller */
-	const bool is_there = (!g->hosts || g->hosts->begin(g->hosts, g)) && pthread_create(&g->thread, NULL, watch, g) == 0;
+	bool is_there = !g->hosts || g->hosts->begin(g->hosts, g);
+	is_there = is_there && pthread_create(&g->thread, NULL, watch, g) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!is_there)
 		return error_set(error, ATLAS_NO_MEMORY, "rank %d has no thread to watch the others", rank);

@@ -1,10 +1,10 @@
 /* rank_group.h - what the processes of a plan's ranks share: who is there, who was lost, and the steps to make.
  *
  * One process begins a group and then forks the others, before any of them has touched a GPU; or they are started one
- * by one and meet (rank_meet.h), on one host or several. Each joins with its number and has a thread that beats, looks at the
- * others' beats and, when a rank is lost, makes the kernels of its own GPU give up waiting (peers.h). The first loss or
- * failure is the group's: its rank, status and text are what every rank reports. Rank 0 posts records; the others take
- * them in order.
+ * by one and meet (rank_meet.h), on one host or several. Each joins with its number and has a thread that beats, looks
+ * at the others' beats and, when a rank is lost, makes the kernels of its own GPU give up waiting (peers.h). The first
+ * loss or failure is the group's: its rank, status and text are what every rank reports. Rank 0 posts records; the
+ * others take them in order.
  */
 #ifndef ATLAS_RANK_GROUP_H
 #define ATLAS_RANK_GROUP_H

@@ -233,7 +233,9 @@ def test_verify_sums_by_nccl(atlas, plan_on, env):
 def test_verbs_of_one_gpu(atlas, plan_on, env, verb):
     """They say which verbs have several."""
     done = atlas(verb, plan_on("qwen3", 2), env=env)
-    assert done.returncode == 4 and "which atlas run, chat, serve, bench, dump, verify, receipt and memory" in done.stderr
+    assert (
+        done.returncode == 4 and "which atlas run, chat, serve, bench, dump, verify, receipt and memory" in done.stderr
+    )
 
 
 def test_one_gpu_of_several_ranks(atlas, plan_on, env):

@@ -167,7 +167,11 @@ def test_addresses_that_are_none(start, at, code, said):
 
 @pytest.mark.parametrize(
     ("at", "said"),
-    [("0.0.0.0:7000", "not at all it has"), ("[::]:7000", "not at all it has"), ("192.0.2.1:7000", "no address of its host")],
+    [
+        ("0.0.0.0:7000", "not at all it has"),
+        ("[::]:7000", "not at all it has"),
+        ("192.0.2.1:7000", "no address of its host"),
+    ],
 )
 def test_where_rank_0_does_not_listen(start, at, said):
     codes, _, errors = ends(start(0, at=at))

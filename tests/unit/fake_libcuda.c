@@ -2,10 +2,10 @@
  *
  * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME, and how many
  * there are, FAKE_CUDA_DEVICES; what op FAKE_CUDA_BAD leaves in layer 0 is three times too large, "OP@N": on device N
- * alone; with FAKE_CUDA_LIES kernel nodes of the device of that number are said to be a block wider; with FAKE_CUDA_IDLE
- * kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file FAKE_CUDA_FAULT, no graph can
- * be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word of the process's command line
- * that ends in ".bin"; kernels of a process without one do nothing.
+ * alone; with FAKE_CUDA_LIES kernel nodes of the device of that number are said to be a block wider; with
+ * FAKE_CUDA_IDLE kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file
+ * FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word
+ * of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
  * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
 #include "artifacts/op_table.h"

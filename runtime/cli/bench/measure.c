@@ -232,7 +232,7 @@ static void run_inner(void *ctx, const RefCall *call)
 	inner->failed |= !run_threads(inner->pool, call);
 }
 
-/* What NCCL has made of all ranks' parts is given to the reference too, and not judged: other ranks' are not to be had. */
+/* What NCCL has made of all ranks' parts is given to the reference too, and not judged: the others' are not there. */
 static AtlasStatus take_from_nccl(Measure *m, const Launch *l)
 {
 	Held *made = &m->held[op_operand(l->op, l->op == OP_gather_nccl ? "all" : "sum")];

@@ -5,7 +5,6 @@
  */
 #include "artifacts/json_put.h"
 #include "artifacts/memory.h"
-#include "artifacts/ranks.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/trust/receipt.h"
 #include "runtime/cuda.h"
@@ -41,7 +40,7 @@ static int64_t bar(const Ledger *l)
 
 static bool is_near(const Ledger *l, int64_t peak) { return llabs(peak - l->predicted) <= bar(l); }
 
-static int n_ranks(const Ledger *l) { return l->args->seen ? ranks_of(&l->plan->artifact.ranks) : 1; }
+static int n_ranks(const Ledger *l) { return seen_ranks(l->args, &l->plan->artifact); }
 
 /* What another rank took at most. */
 static int64_t peak_of(const Ledger *l, int rank)
@@ -64,7 +63,8 @@ static int note(Ledger *l, const Phase *phase)
 	CudaView v;
 	size_t free_bytes = 0, total_bytes;
 	CuContext popped;
-	CuResult r = cuda_view(ranked_inner(session_device(l->session)), &v) ? v.cu->CtxPushCurrent(v.context) : CU_NO_DEVICE;
+	Device *own = ranked_inner(session_device(l->session));
+	CuResult r = cuda_view(own, &v) ? v.cu->CtxPushCurrent(v.context) : CU_NO_DEVICE;
 	if (r == CU_SUCCESS) {
 		r = v.cu->MemGetInfo(&free_bytes, &total_bytes);
 		v.cu->CtxPopCurrent(&popped);
@@ -91,9 +91,9 @@ static int measure(Ledger *l)
 		l);
 	atlas_session_close(l->session); /* the other ranks end */
 	l->session = NULL;
-	for (int r = 1; r < n_ranks(l) && !code; r++)
-		if (!receipt_has_seen(l->args, r))
-			code = cli_say(l->args, EXIT_ENVIRONMENT, "rank %d has not said what it took", r);
+	const int silent = code ? 0 : seen_all(l->args, &l->plan->artifact);
+	if (silent)
+		code = cli_say(l->args, EXIT_ENVIRONMENT, "rank %d has not said what it took", silent);
 	l->is_measured = !code;
 	return code;
 }

@@ -7,7 +7,6 @@
  */
 #include "runtime/cli/trust/certify.h"
 #include "artifacts/op_table.h"
-#include "artifacts/ranks.h"
 #include "runtime/cli/cli_trace.h"
 #include "runtime/cli/trust/receipt.h"
 #include "runtime/plan_handle.h"
@@ -158,40 +157,25 @@ static AtlasStatus measure_buckets(Work *w, AtlasSession *session, Measure *m, b
 	return s;
 }
 
-/* What the others have measured goes into the figures: they are of the rank that is worst. */
-static int add_ranks(Work *w)
-{
-	for (int r = 1; r < ranks_of(&w->plan->artifact.ranks) && w->args->seen; r++) {
-		if (!receipt_has_seen(w->args, r) || w->args->seen[r].n_ops < 0)
-			return cli_say(w->args, EXIT_ENVIRONMENT, "rank %d has not said what it has measured", r);
-		for (int i = 0; i < w->args->seen[r].n_ops; i++)
-			if (!measure_add(&w->c, &w->args->seen[r].ops[i]))
-				return short_of_memory(w);
-	}
-	return 0;
-}
-
 /* Ranks have one session, in which steps that draft come last. */
 static int measure_launches(Work *w, bool drafts)
 {
 	AtlasSession *session = NULL;
-	const bool is_ranked = w->args->seat;
-	int code = open_gpu(w, drafts || (is_ranked && graph_of(w)->verify_rows) ? drafter_of(graph_of(w)) : "off", &session);
+	const bool may_draft = drafts || (w->args->seat && graph_of(w)->verify_rows);
+	int code = open_gpu(w, may_draft ? drafter_of(graph_of(w)) : "off", &session);
 	if (code)
 		return code;
-	if (is_ranked)
-		session_speculate(session, false);
+	session_speculate(session, drafts);
 	Device *device = ranked_inner(session_device(session));
 	Measure *m = measure_start(device, &w->plan->artifact, w->args->threads, &w->c, w->coarsest);
 	const TargetPlan *target = m ? cuda_target(device) : NULL;
 	AtlasStatus s = m ? measure_buckets(w, session, m, drafts) : ATLAS_NO_MEMORY;
-	if (s == ATLAS_OK && is_ranked && has_verify(target)) {
+	if (s == ATLAS_OK && w->args->seat && has_verify(target)) {
 		session_speculate(session, true);
 		s = measure_buckets(w, session, m, true);
 		session_speculate(session, false);
 	}
-	if (s == ATLAS_OK)
-		s = ranked_measure(session_device(session), -1);
+	s = s == ATLAS_OK ? ranked_measure(session_device(session), -1) : s;
 	if (s != ATLAS_OK)
 		code = m ? cli_fail_session(w->args, session, s) : short_of_memory(w);
 	CudaView view;
@@ -206,7 +190,9 @@ static int measure_launches(Work *w, bool drafts)
 	if (!code && !drafts) /* with graphs again */
 		code = trace_prompt(w->args, w->plan, session, &w->prompt, true, NULL, &w->got);
 	atlas_session_close(session);
-	code = code ? code : add_ranks(w);
+	const int silent = code ? 0 : seen_certificate(w->args, &w->plan->artifact, &w->c);
+	if (silent)
+		code = cli_say(w->args, EXIT_ENVIRONMENT, "rank %d has not said what it has measured", silent);
 	return !code && cli_interrupted() ? EXIT_INTERRUPTED : code;
 }
 

@@ -10,6 +10,8 @@
 #include "artifacts/certificate.h"
 #include "runtime/device.h"
 
+#include <stdio.h>
+
 struct Args;
 
 typedef struct PhaseSteps { int phase, steps; } PhaseSteps;
@@ -75,8 +77,17 @@ AtlasStatus certify_follow(const struct Args *args, const AtlasPlan *plan, const
 	const struct RankSeat *seat, AtlasError *error);
 AtlasStatus receipt_follow(const struct Args *args, const AtlasPlan *plan, const AtlasSessionOptions *options,
 	const struct RankSeat *seat, AtlasError *error);
-/* When the session is closed: has rank r said what it has seen? */
-bool receipt_has_seen(const struct Args *args, int r);
+int seen_ranks(const struct Args *args, const Artifact *a); /* how many ranks see; 1 = nobody but this process */
+/* When the session is closed: waits until all have said what they have seen; the first that has not, 0 = all have. */
+int seen_all(const struct Args *args, const Artifact *a);
+/* The first that ran what the plan has not, or other steps than rank 0, of which m is; 0 = none. */
+int seen_differs(const struct Args *args, const Artifact *a, const Match *m);
+/* Figures of their launches into c->ops, of each the worse one. The first rank that has none; 0 = all have. */
+int seen_certificate(const struct Args *args, const Artifact *a, Certificate *c);
+/* Their part of a receipt; as text a line for each, or what is different. */
+void seen_put_launches(const Match *m, bool is_heard, FILE *out);
+void seen_put_ranks(const struct Args *args, const Artifact *a, FILE *out);
+void seen_print(const struct Args *args, const Artifact *a, const Match *m, bool differences);
 
 /* Of the GPU that args name; NULL = it has none, or there is no such GPU. */
 const TargetPlan *receipt_target(const struct Args *args, const AtlasPlan *plan);

@@ -7,7 +7,6 @@
  */
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
-#include "artifacts/ranks.h"
 #include "runtime/cli/cli.h"
 #include "runtime/cli/trust/receipt.h"
 #include "runtime/plan_handle.h"
@@ -59,58 +58,6 @@ static void put_phase(const Receipt *r, int phase, FILE *out)
 	fputs("]}", out);
 }
 
-static int ranks_of_plan(const Receipt *r) { return r->args->seen ? ranks_of(&r->plan->artifact.ranks) : 1; }
-
-/* The first rank after 0 that ran what the plan has not; 0 = none. */
-static int first_bad_rank(const Receipt *r)
-{
-	for (int k = 1; k < ranks_of_plan(r); k++) {
-		const RankSeen *s = &r->args->seen[k];
-		if (s->n_bad || s->match.first_difference[0] ||
-			memcmp(s->match.planned_sha256, r->match.planned_sha256, sizeof s->match.planned_sha256) != 0)
-			return k;
-	}
-	return 0;
-}
-
-static void put_launches(const Match *m, bool is_heard, FILE *out)
-{
-	fprintf(out, "\"launches\": {\"planned\": %lld, \"observed\": ", (long long)m->planned);
-	if (is_heard) {
-		fprintf(out, "%lld, \"out_of_place\": %lld", (long long)m->observed, (long long)m->out_of_place);
-		if (m->nccl_planned)
-			fprintf(out, ", \"of_nccl\": {\"planned\": %lld, \"observed\": %lld}", (long long)m->nccl_planned,
-				(long long)m->nccl_observed);
-		fputs(",\n  \"observed_sha256\": ", out);
-		json_hash(out, m->observed_sha256);
-		fputs(", \"first_difference\": ", out);
-		cli_json_or_null(out, m->first_difference);
-	} else {
-		fputs("null", out);
-	}
-	fputs(",\n  \"planned_sha256\": ", out);
-	json_hash(out, m->planned_sha256);
-	fputc('}', out);
-}
-
-/* Those after 0, which the rest of the document is of. */
-static void put_ranks(const Receipt *r, FILE *out)
-{
-	for (int k = 1; k < ranks_of_plan(r); k++) {
-		const RankSeen *s = &r->args->seen[k];
-		fprintf(out, "%s{\"rank\": %d, \"device\": ", k > 1 ? ",\n  " : ",\n \"other_ranks\": [\n  ", k);
-		json_quoted(out, s->device);
-		fprintf(out, ", \"graphs\": {\"nodes\": %lld, \"different\": %lld, \"first_difference\": ",
-			(long long)s->n_nodes, (long long)s->n_bad);
-		cli_json_or_null(out, s->first_bad);
-		fputs("},\n  ", out);
-		put_launches(&s->match, s->is_heard, out);
-		fputc('}', out);
-	}
-	if (ranks_of_plan(r) > 1)
-		fputc(']', out);
-}
-
 static void put_document(const Receipt *r, FILE *out)
 {
 	const Match *m = &r->match;
@@ -131,8 +78,8 @@ static void put_document(const Receipt *r, FILE *out)
 	cli_json_or_null(out, r->watch.first_bad);
 	fputc('}', out);
 	fputs(",\n ", out);
-	put_launches(m, r->is_heard, out);
-	put_ranks(r, out);
+	seen_put_launches(m, r->is_heard, out);
+	seen_put_ranks(r->args, &r->plan->artifact, out);
 	fprintf(out, ",\n \"equal\": %s,\n \"phases\": [", r->is_equal ? "true" : "false");
 	for (int p = 0, n = 0; p < r->watch.plan->n_phases; p++)
 		if (r->watch.plan->phases[p].kind != PROBE) {
@@ -189,14 +136,7 @@ static void print_text(const Receipt *r, const Document *d)
 	if (r->is_heard && r->match.nccl_planned)
 		printf("kernels of NCCL   %lld planned, %lld observed\n", (long long)r->match.nccl_planned,
 			(long long)r->match.nccl_observed);
-	for (int k = 1; k < ranks_of_plan(r); k++) {
-		const RankSeen *s = &r->args->seen[k];
-		printf("rank %d            %lld nodes, %lld different; %lld launches planned", k, (long long)s->n_nodes,
-			(long long)s->n_bad, (long long)s->match.planned);
-		if (s->is_heard)
-			printf(", %lld observed by CUPTI", (long long)s->match.observed);
-		putchar('\n');
-	}
+	seen_print(r->args, &r->plan->artifact, &r->match, false);
 	print_hash("planned           ", r->match.planned_sha256);
 	if (r->is_heard)
 		print_hash("observed          ", r->match.observed_sha256);
@@ -208,12 +148,7 @@ static void print_text(const Receipt *r, const Document *d)
 		printf("different in a %s\n", r->watch.first_bad);
 	if (r->match.first_difference[0])
 		printf("different in what ran: %s\n", r->match.first_difference);
-	const int bad = first_bad_rank(r);
-	if (bad) {
-		const RankSeen *s = &r->args->seen[bad];
-		printf("different on rank %d: %s\n", bad, s->first_bad[0] ? s->first_bad : s->match.first_difference[0]
-			? s->match.first_difference : "its steps are others than those of rank 0");
-	}
+	seen_print(r->args, &r->plan->artifact, &r->match, true);
 }
 
 /* CUPTI first, for it reports only graphs that are made while it listens. */
@@ -246,10 +181,11 @@ static int judge(Receipt *r)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the steps that ran");
 	if (!r->is_heard)
 		r->match.first_difference[0] = 0;
-	for (int k = 1; k < ranks_of_plan(r); k++)
-		if (!receipt_has_seen(r->args, k))
-			return cli_say(r->args, EXIT_ENVIRONMENT, "rank %d has not said what it ran", k);
-	r->is_equal = !r->watch.first_bad[0] && !r->match.first_difference[0] && !first_bad_rank(r);
+	const int silent = seen_all(r->args, &r->plan->artifact);
+	if (silent)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "rank %d has not said what it ran", silent);
+	r->is_equal = !r->watch.first_bad[0] && !r->match.first_difference[0] &&
+		!seen_differs(r->args, &r->plan->artifact, &r->match);
 	Document d = {0};
 	int code = make_document(r, &d) ? 0 : cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the receipt");
 	if (!code && r->args->output)
