@@ -273,7 +273,7 @@ static const Opt options[] = {
 		"address of rank 0's",
 		TEXT, FIELD(rendezvous), 0, 0},
 	{"--rendezvous-key", 0, ON_RANKS, "FILE",
-		"with --rendezvous HOST:PORT: 16 to 4096 bytes that all ranks have and nobody else",
+		"with --rendezvous HOST:PORT: a secret of 16 to 4096 bytes that all ranks have",
 		TEXT, FIELD(rendezvous_key), 0, 0},
 	{"--nccl", 0, ON_RANKS, "FILE",
 		"with several ranks: the library that a plan with sums by NCCL takes (default: libnccl.so.2)",

@@ -1,10 +1,10 @@
 /* host_links.c - a group whose ranks are on several hosts: see rank_shared.h.
  *
  * Rank 0 has a connection to each other rank. A thread reads what comes and writes it into the process's own `Shared`,
- * as the others' processes would on one host; whoever has something to say sends it, one message at a time on each
- * connection. All ranks have the same build (rank_meet.c), so a message is a struct. Each is bounded, and one that is
- * none of ours, or an end, is the loss of the rank that it came from: rank 0 decides what the group's loss is and tells
- * it to all, so that all have the same words.
+ * as the others' processes would on one host; messages are sent one at a time on each connection, by any thread. All
+ * ranks have the same build (rank_meet.c), so a message is a struct. Each is bounded, and one that is none of ours, or
+ * an end, is the loss of the rank that it came from: rank 0 decides what the group's loss is and sends it to all, so
+ * that all have the same words.
  */
 #include "runtime/meet/host_links.h"
 #include "artifacts/seconds.h"
@@ -48,7 +48,7 @@ typedef struct HostLinks {
 	bool has_thread;
 	atomic_bool stops;
 	pthread_mutex_t claiming;
-	Lost claim; int64_t claimed; /* not of rank 0: what it has told of a loss, and when; 0 = nothing */
+	Lost claim; int64_t claimed; /* not of rank 0: what it has sent of a loss, and when; 0 = nothing */
 } HostLinks;
 
 static int64_t now_ms(void) { return (int64_t)(seconds_now() * 1e3); }
@@ -90,7 +90,7 @@ static void send_to(HostLinks *h, int rank, MessageKind kind, const void *bytes,
 	pthread_mutex_unlock(&l->sending);
 }
 
-/* The thread that watches does not wait: what is on its way, or does not go on, says the same or less. */
+/* The thread that watches does not wait: what is being sent, or does not go on, says the same or less. */
 static void beat_to(HostLinks *h, Link *l)
 {
 	static const Head head = {BEAT, 0};
@@ -290,7 +290,7 @@ static void receive(HostLinks *h, int from)
 	atomic_store(&h->group->s->beat[from], now_ms());
 	l->have += (size_t)n;
 	if (!take_all(h, from))
-		drop(h, from, "what it sent is no message of a rank");
+		drop(h, from, "what it sent is not a message of a rank");
 }
 
 /* How many connections may still have something. */

@@ -1,4 +1,4 @@
-/* host_links.h - what ranks on several hosts tell each other, over one connection from each to rank 0. */
+/* host_links.h - what ranks on several hosts send each other, over one connection from each to rank 0. */
 #ifndef ATLAS_HOST_LINKS_H
 #define ATLAS_HOST_LINKS_H
 

@@ -5,7 +5,7 @@
  *   rank -> 0   Entry: its greeting, and what only the key can make of that and both numbers
  *   0 -> rank   Answer, when all are there or one was refused
  *
- * Rank 0 hears many at once, each for two seconds, so that strangers keep nobody out.
+ * Rank 0 hears many at once, each for two seconds, so that strangers keep no rank out.
  */
 #include "artifacts/hash.h"
 #include "artifacts/seconds.h"
@@ -62,7 +62,7 @@ static void make_mac(MeetKey key, const char *who, const uint8_t *of_rank, const
 	sha256_end(&h, mac);
 }
 
-/* In a time that does not tell where they differ. */
+/* In a time that does not depend on where they differ. */
 static bool is_same(const uint8_t *a, const uint8_t *b)
 {
 	uint8_t differs = 0;
@@ -157,7 +157,7 @@ static int listen_at(const char *address, AtlasError *error)
 			taken(address, error);
 		else
 			error_set(error, ATLAS_ARGUMENT, "--rendezvous %s: rank 0 cannot listen there: %s", address,
-				errno == EADDRNOTAVAIL ? "that is no address of its host" : strerror(errno));
+				errno == EADDRNOTAVAIL ? "its host has no such address" : strerror(errno));
 		if (s >= 0)
 			close(s);
 		s = -1;
@@ -182,7 +182,7 @@ typedef struct Meeting {
 	int n, links[PLAN_MAX_RANKS];
 	int strangers;   /* that had another key */
 	Guest guests[GUESTS];
-	bool is_bad; AtlasError error; /* what all are told */
+	bool is_bad; AtlasError error; /* what all hear */
 } Meeting;
 
 static void say_to(int link, const AtlasError *error)

@@ -4,7 +4,7 @@
  * comes with another number of ranks, or with a rank that is there already, is refused, and all ranks with it, in the
  * same words. A file that an earlier run has left is refused, not removed.
  *
- * By TCP rank 0 listens at one address that it is told, and all show each other that they have the same key, without
+ * By TCP rank 0 listens at the address that it is given, and all show each other that they have the same key, without
  * sending it. Who has not is a stranger: it is not answered, and the ranks meet all the same. What is said later is
  * neither secret nor signed: the network between the hosts is trusted, as NCCL trusts it.
  */

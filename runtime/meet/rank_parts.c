@@ -1,5 +1,5 @@
 /* rank_parts.c - what the ranks gave to the collective that this one has just made, as its arena and theirs still hold
- * it: kernels/templates/ranks/peers.cuh says how long. What was pushed here has its epoch beside it; else it is in the
+ * it: kernels/templates/ranks/peers.cuh says how long. What was pushed here has its epoch next to it; else it is in the
  * slot of the rank that gave it.
  */
 #include "runtime/meet/rank_parts.h"

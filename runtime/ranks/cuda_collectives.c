@@ -1,8 +1,8 @@
 /* cuda_collectives.c - how long the collectives of a step take on their own.
  *
- * Inside the graph of a step nothing can be timed, and between its launches nothing may stand. So the launches that
+ * Inside the graph of a step nothing can be timed, and nothing may come between its launches. So the launches that
  * wait for other ranks become a graph of their own, one after the other as in the step, on the step's own buffers; all
- * ranks launch it as often, and events stand around these launches. What it leaves out: that ranks come to a collective
+ * ranks launch it as often, and events come before and after. What this leaves out: that ranks come to a collective
  * at different moments, and what a step overlaps with it.
  */
 #include "artifacts/op_table.h"

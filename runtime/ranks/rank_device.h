@@ -26,7 +26,7 @@ typedef struct RankHooks {
 	void (*measure)(void *ctx, int phase);
 	void (*end)(void *ctx);
 } RankHooks;
-/* Calls that of the other ranks, which may then be slow: nobody is lost for that. -1: no phase any more. */
+/* Calls that of the other ranks, which may then be slow: no rank is lost for that. -1: no phase any more. */
 AtlasStatus ranked_measure(Device *device, int phase);
 
 /* Another rank: does on its device what rank 0 does, until rank 0 closes; closes it. hooks: NULL = none. */

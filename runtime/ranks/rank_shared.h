@@ -24,7 +24,7 @@ typedef struct Shared {
 	uint8_t said[128];          /* by rank 0 */
 } Shared;
 
-/* What a process tells those on other hosts: rank 0 all, another one rank 0. Any thread may call. */
+/* What a process sends to those on other hosts: rank 0 all, another one rank 0. Any thread may call. */
 typedef struct GroupLinks GroupLinks;
 struct GroupLinks {
 	bool (*begin)(GroupLinks *l, RankGroup *g); /* the group's rank is known; false: no thread */

@@ -77,7 +77,7 @@ AtlasStatus certify_follow(const struct Args *args, const AtlasPlan *plan, const
 	const struct RankSeat *seat, AtlasError *error);
 AtlasStatus receipt_follow(const struct Args *args, const AtlasPlan *plan, const AtlasSessionOptions *options,
 	const struct RankSeat *seat, AtlasError *error);
-int seen_ranks(const struct Args *args, const Artifact *a); /* how many ranks see; 1 = nobody but this process */
+int seen_ranks(const struct Args *args, const Artifact *a); /* how many ranks see; 1 = this process alone */
 /* When the session is closed: waits until all have said what they have seen; the first that has not, 0 = all have. */
 int seen_all(const struct Args *args, const Artifact *a);
 /* The first that ran what the plan has not, or other steps than rank 0, of which m is; 0 = none. */
