@@ -184,7 +184,7 @@ void cuda_peers_close(const Driver *cu, RankGroup *group, CudaPeers *p)
 	if (!p->n)
 		return;
 	if (p->nccl)
-		p->nccl->close(p->nccl, group_check(group, NULL) != ATLAS_OK);
+		p->nccl->close(p->nccl, group_was_lost(group));
 	group_set_abort(group, NULL);
 	for (int r = 0; r < p->n; r++) {
 		if (p->is_mapped[r])

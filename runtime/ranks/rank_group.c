@@ -166,6 +166,7 @@ void group_opened(RankGroup *g)
 	if (g->hosts)
 		g->hosts->open(g->hosts);
 }
+bool group_was_lost(const RankGroup *g) { return atomic_load(&g->s->lost) && !atomic_load(&g->is_over); }
 void group_be_patient(RankGroup *g) { atomic_store(&g->is_patient, true); }
 void group_is_over(RankGroup *g) { atomic_store(&g->is_over, true); }
 void group_set_abort(RankGroup *g, volatile uint32_t *word) { atomic_store(&g->abort, word); }

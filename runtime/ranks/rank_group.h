@@ -65,6 +65,7 @@ void group_opened(RankGroup *g);
 void group_be_patient(RankGroup *g);
 /* Rank 0 has closed its session: from now on its end is not a loss. */
 void group_is_over(RankGroup *g);
+bool group_was_lost(const RankGroup *g); /* a rank is missing, and not since all is over */
 /* The word of pinned memory that is set when a rank is lost; NULL: none any more. */
 void group_set_abort(RankGroup *g, volatile uint32_t *word);
 
