@@ -28,6 +28,7 @@ enum {
 	BEAT_MS = 100,
 	LATE_MS = 3000,  /* without a beat, or with a record that is not begun: the rank is lost */
 	GRACE_MS = 1500, /* after a loss: who has not left by then is ended */
+	ANSWER_MS = 500, /* of rank 0, to one that fails */
 	LEAVE_MS = 1000, /* until who has not ended with rank 0 is ended */
 	SPINS = 20000,
 };
@@ -143,7 +144,14 @@ static void lose(RankGroup *g, int rank, AtlasStatus status, const char *text)
 		group_lose_here(g, rank, status, text);
 }
 
-void group_fail(RankGroup *g, const AtlasError *error) { lose(g, g->rank, error->status, error->text); }
+/* On several hosts rank 0 says what the group's loss is, or this one does for itself. */
+void group_fail(RankGroup *g, const AtlasError *error)
+{
+	lose(g, g->rank, error->status, error->text);
+	for (int ms = 0; g->hosts && ms < ANSWER_MS && !atomic_load(&g->s->lost); ms++)
+		sleep_ms(1);
+	group_lose_here(g, g->rank, error->status, error->text);
+}
 
 AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 {

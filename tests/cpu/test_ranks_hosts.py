@@ -6,10 +6,13 @@ They share no memory and no descriptors. The oracle is the same plan with ranks 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -203,6 +206,58 @@ def test_another_key_is_a_stranger(start, tmp_path, port):
     assert ends(first, start(1))[0] == [0, 0]
 
 
+MAGIC, LAYOUT = 0x4B4E5241, 2
+
+
+def introduced(port, secret, version, ranks, rank):
+    """Another program that knows the protocol: what rank 0 says when it has shown that key."""
+    own = os.urandom(32)
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.settimeout(5)
+        s.sendall(struct.pack("<II", MAGIC, LAYOUT) + own)
+        proof = s.recv(72, socket.MSG_WAITALL)
+        other, mac = proof[8:40], proof[40:]
+        greeting = struct.pack("<IIii32s", MAGIC, LAYOUT, ranks, rank, version)
+        made = hmac.new(secret, b"rank 0" + own + other, hashlib.sha256).digest()
+        s.sendall(greeting + hmac.new(secret, b"rank" + own + other + greeting, hashlib.sha256).digest())
+        answer = s.recv(520, socket.MSG_WAITALL)
+        return made == mac, answer[8:].split(b"\0")[0].decode() if answer else None
+
+
+@pytest.mark.parametrize(
+    "more", [b"", b" and this is longer than a block of the hash, which is hashed itself before it is taken"]
+)
+def test_a_key_is_shown_and_not_sent(atlas, start, key, port, more):
+    """By HMAC as Python has it; one that only says that it has the key hears nothing and stops nobody."""
+    key.write_bytes(b"a key of some length" + more)
+    version = atlas("--version").stdout.split()[-1].encode()
+    first = start(0)
+    wait_for(port)
+    assert introduced(port, b"another key of 20 b.", version, 2, 1) == (False, None)
+    knows, said = introduced(port, key.read_bytes(), version, 4, 1)
+    assert knows and said == "rank 1 was started for 4 ranks, rank 0 for 2"
+    assert ends(first)[0] == [8]
+
+
+def test_what_a_key_was_shown_for(atlas, start, key, port):
+    """Numbers are fresh: an entry that was heard once is worth nothing to who says it again."""
+    version = atlas("--version").stdout.split()[-1].encode()
+    first = start(0)
+    wait_for(port)
+    secret, own, entry = key.read_bytes(), os.urandom(32), None
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.settimeout(5)
+            s.sendall(struct.pack("<II", MAGIC, LAYOUT) + own)
+            proof = s.recv(72, socket.MSG_WAITALL)
+            if entry:
+                s.sendall(entry)
+                assert s.recv(520) == b""
+            greeting = struct.pack("<IIii32s", MAGIC, LAYOUT, 2, 1, version)
+            entry = greeting + hmac.new(secret, b"rank" + own + proof[8:40] + greeting, hashlib.sha256).digest()
+    assert ends(first, start(1))[0] == [0, 0]
+
+
 def test_the_end_of_a_key_file_does_not_count(start, tmp_path):
     paths = [tmp_path / name for name in ("a", "b")]
     for path, end in zip(paths, (b"", b"\n"), strict=True):
@@ -231,8 +286,8 @@ def test_strangers(start, port):
 def test_a_lost_rank_ends_all(plan_on, start, number, lost):  # noqa: F811
     """Within 5 seconds, with its number; also those that only hear of it from rank 0."""
     plan = plan_on("qwen3", 4, ALL, kind="-all")
-    runs = [start(r, "-n", 200, plan=plan, ranks=4, more={"FAKE_CUDA_SLOW": "20000"}) for r in range(4)]
-    time.sleep(2.0)
+    runs = [start(r, "-n", 200, plan=plan, ranks=4, more={"FAKE_CUDA_SLOW": "200000"}) for r in range(4)]
+    time.sleep(1.5)
     assert all(run.poll() is None for run in runs), [run.communicate() for run in runs]
     runs[lost].send_signal(number)
     began = time.monotonic()
