@@ -47,7 +47,7 @@ ARTIFACTS := $(call obj,$(wildcard artifacts/*.c))
 COMPILER := $(call obj,$(filter-out compiler/kernelgen/%,$(wildcard compiler/*.c compiler/*/*.c models/*/*.c))) $(GEN)
 RUNTIME := $(call obj,$(wildcard runtime/*.c runtime/cpu/*.c runtime/ranks/*.c runtime/text/*.c)) \
 	$(filter-out %/plan_write.o %/new_file.o %/manual.o,$(ARTIFACTS))
-CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/serve/*.c \
+CLI := $(BUILD)/gen/page_text.o $(call obj,$(wildcard runtime/cli/*.c runtime/cli/*/*.c runtime/meet/*.c runtime/serve/*.c \
 	runtime/grammar/*.c artifacts/manual.c artifacts/new_file.c))
 KERNELGEN := $(call obj,$(wildcard compiler/kernelgen/*.c compiler/base.c $(addprefix artifacts/,expr.c hash.c tables.c)))
 TEST_C := $(filter-out tests/gpu/% tests/mutation/without.c,$(wildcard tests/*/*.c))

@@ -33,7 +33,7 @@ enum {
 	OF_UP,                /* what experts_up leaves; operands as in enum Up */
 	OF_CLAMPED,           /* what experts_up_clamped leaves; operands: n, expert, share, gate_up, scales, bias */
 	OF_ONE,               /* the share of an expert that all rows go to, without a gate; operand: the rows */
-	OF_TERMS,             /* of a sum of experts; operands: the sum */
+	OF_TERMS, OF_PARTS,   /* of a sum of experts; what NCCL gives before the kernel; operands: what comes of it */
 };
 enum { MAX_PIECES = 4, NO_LAYER = -2, SOME_LAYERS = -3 };
 
@@ -224,10 +224,7 @@ static Value all(Meaning *m, const char *name)
 	return m->of_buf[a->buf];
 }
 
-static int whole(Meaning *m, Value v)
-{
-	return v.n <= 1 ? v.piece[0] : value_of(m, OF_PIECES, 0, v.n, v.piece);
-}
+static int whole(Meaning *m, Value v) { return v.n <= 1 ? v.piece[0] : value_of(m, OF_PIECES, 0, v.n, v.piece); }
 
 static int in(Meaning *m, const char *name) { return whole(m, all(m, name)); }
 
@@ -336,12 +333,16 @@ static void linear_residual(Meaning *m)
 static void sum_peers(Meaning *m)
 {
 	const int sum = RESULT(m, OP_sum_ranks, in(m, "part"), in(m, "bias")), residual = in(m, "residual");
-	if (m->l->op == OP_sum_nccl)
-		set(m, "sum", VALUE(m, OF_TERMS, sum));
+	set(m, "sum", VALUE(m, OF_PARTS, sum));
 	set(m, "z", residual ? RESULT(m, OP_add, residual, sum) : sum);
 }
 
-static void gather_peers(Meaning *m) { set(m, "z", RESULT(m, OP_gather_ranks, in(m, "part"))); }
+static void gather_peers(Meaning *m)
+{
+	const int z = RESULT(m, OP_gather_ranks, in(m, "part"));
+	set(m, "all", VALUE(m, OF_PARTS, z));
+	set(m, "z", z);
+}
 
 static void gated(Meaning *m, OpKind act, int x)
 {
@@ -698,10 +699,8 @@ static void sum_experts(Meaning *m) { set(m, "z", RESULT(m, OP_add, in(m, "resid
 /* The rows of which there are logits: in steps that speculate all, and none are gathered. */
 static int normed_outs(Meaning *m)
 {
-	int x = in(m, "x");
-	if (m->p->kind != DRAFT && m->p->kind != VERIFY)
-		x = RESULT(m, OP_gather, x, in(m, "out_row"));
-	return normed(m, x, "norm");
+	const int x = in(m, "x"), is_all = m->p->kind == DRAFT || m->p->kind == VERIFY;
+	return normed(m, is_all ? x : RESULT(m, OP_gather, x, in(m, "out_row")), "norm");
 }
 
 /* Logits as the head's product makes them. Where the graph caps these, the kernel does: contract_check.c compares. */
@@ -827,9 +826,10 @@ static void (*const meanings[OP_COUNT])(Meaning *) = {
 	[OP_experts_down] = experts_down, [OP_experts_down_rows] = experts_down_rows, [OP_sum_experts] = sum_experts,
 	[OP_sum_terms] = sum_terms, [OP_sum_own] = sum_own, [OP_attention_rows] = attention_rows,
 	[OP_sum_peers] = sum_peers, [OP_sum_nccl] = sum_peers, [OP_gather_peers] = gather_peers,
-	[OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs, [OP_linear_logits] = linear_logits,
-	[OP_sample_best] = sample_best, [OP_draw_best] = draw_best, [OP_draw_draft] = draw_draft,
-	[OP_draft_first] = draft_first, [OP_draft_next] = draft_next, [OP_follow_rows] = follow_rows,
+	[OP_gather_nccl] = gather_peers, [OP_norm_logits] = norm_logits, [OP_norm_outs] = norm_outs,
+	[OP_linear_logits] = linear_logits, [OP_sample_best] = sample_best, [OP_draw_best] = draw_best,
+	[OP_draw_draft] = draw_draft, [OP_draft_first] = draft_first, [OP_draft_next] = draft_next,
+	[OP_follow_rows] = follow_rows,
 };
 
 bool op_has_meaning(OpKind op) { return op_table[op].traits & OP_GRAPH || meanings[op]; }

@@ -27,3 +27,8 @@ OP(sum_nccl, OP_PLAN, "",
 OP(gather_peers, OP_PLAN, "RANKS",
 	"gather_ranks, of outs in use. peers as in sum_peers; alone, part is that of all ranks",
 	STEP, IN(floats, part, "OUTS, N"), INOUT(peer, peers, "WORDS"), OUT(floats, z, "OUTS, RANKS * N"))
+OP(gather_nccl, OP_PLAN, "RANKS",
+	"gather_peers, where NCCL puts part of all ranks into all, of all outs of the phase, before the kernel is "
+	"launched; a rank alone copies it. peers orders collectives",
+	STEP, IN(floats, part, "OUTS, N"), INOUT(peer, peers, "WORDS"), OUT(floats, all, "RANKS * OUTS, N"),
+	OUT(floats, z, "OUTS, RANKS * N"))

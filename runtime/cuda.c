@@ -425,7 +425,7 @@ static AtlasStatus launch_one(Cuda *c, const CuPtr *arena, const Phase *p, const
 	void *params[] = {&image};
 	const char *about = "", *call = "cuTensorMapEncodeTiled";
 	CuResult r = cuda_fill_args(&c->cu, arena, p, l, &image, &about);
-	if (r == CU_SUCCESS && l->op == OP_sum_nccl)
+	if (r == CU_SUCCESS && is_by_nccl(l->op))
 		r = cuda_peers_sum(&(PeerSum){.nccl = c->peers.nccl, .stream = c->stream}, p, l, arena, &call, &about);
 	if (r != CU_SUCCESS)
 		return cuda_fail(c, r, call, about);
@@ -548,11 +548,13 @@ static AtlasStatus read_named(Cuda *c, const char *tensor, int64_t first, int64_
 	return error_set(&c->base.error, ATLAS_UNSUPPORTED, "the last step has no tensor %s", tensor);
 }
 
-/* What a launch writes: its first OUT operand. */
+/* What a launch leaves of the layer that it completes: as plan_check.c has it. */
 static const Buf *output_of(const Phase *p, const Launch *l)
 {
+	char name[32];
+	snprintf(name, sizeof name, "l%d.out", l->produces_layer);
 	for (int i = 0; i < l->n_args; i++)
-		if (l->args[i].buf >= 0 && op_table[l->op].operands[l->args[i].operand].role == OPERAND_OUT)
+		if (l->args[i].buf >= 0 && strcmp(p->bufs[l->args[i].buf].name, name) == 0)
 			return &p->bufs[l->args[i].buf];
 	return NULL;
 }
@@ -769,10 +771,10 @@ static const DeviceOps cuda_ops = {"cuda", cuda_launch, cuda_wait, cuda_look, cu
 bool cuda_view(Device *d, CudaView *view)
 {
 	const Cuda *c = (const Cuda *)d;
-	if (d->ops != &cuda_ops)
-		return false;
-	*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena, c->draft_arena};
-	return true;
+	if (d->ops == &cuda_ops)
+		*view = (CudaView){&c->cu, c->artifact, c->plan, c->device, c->context, c->stream, c->arena, c->draft_arena,
+			c->kernels, c->peers.nccl};
+	return d->ops == &cuda_ops;
 }
 
 void cuda_halt(Device *d, CudaHaltFn *fn, void *ctx, int phase)
@@ -989,12 +991,10 @@ AtlasStatus cuda_open(const DeviceConfig *config, Device **device, AtlasError *e
 	if (!c)
 		return error_set(error, ATLAS_NO_MEMORY, "no memory for the device");
 	AtlasStatus s = open_device(c, config);
-	if (s != ATLAS_OK) {
-		if (error)
-			*error = c->base.error;
+	*device = s == ATLAS_OK ? &c->base : NULL;
+	if (s != ATLAS_OK && error)
+		*error = c->base.error;
+	if (s != ATLAS_OK)
 		cuda_close(&c->base);
-		return s;
-	}
-	*device = &c->base;
-	return ATLAS_OK;
+	return s;
 }

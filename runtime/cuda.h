@@ -14,6 +14,8 @@ typedef struct CudaView { /* all owned by the device, valid until it closes */
 	CuStream stream;   /* of the steps: what is put on it runs after the last step */
 	const CuPtr *arena; /* [ARENA_COUNT] addresses; 0 = empty, or one that only measurements take */
 	const CuPtr *draft_arena; /* the same of phase DRAFT, whose io is its own */
+	const CuKernel *kernels; /* [plan->n_kernels] those of steps */
+	struct Nccl *nccl; /* of a plan of several ranks that has collectives by it, else NULL */
 } CudaView;
 
 /* False: the device is no GPU. */

@@ -60,7 +60,7 @@ static CuResult add_node(Building *b, const GraphPart *part, CuGraphNode *mine, 
 	if (r != CU_SUCCESS)
 		return failed(b, r, "cuTensorMapEncodeTiled", *b->about);
 	int n = find_deps(b, mine, l);
-	const bool is_summed = l->op == OP_sum_nccl, overlaps = l->overlaps && !is_summed;
+	const bool is_summed = is_by_nccl(l->op), overlaps = l->overlaps && !is_summed;
 	if (is_summed) {
 		NcclNodes nodes = {b->summed, 0, MAX_SUMMED};
 		r = cuda_peers_sum(&(PeerSum){c->cu, c->nccl, c->stream, b->graph, b->deps, n, &nodes}, part->p, l, part->arena,

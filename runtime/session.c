@@ -25,8 +25,8 @@ static AtlasStatus check_ranks_of(const AtlasPlan *plan, const RankSeat *seat, A
 	if (seat)
 		return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPU%s, and %d are named", needs,
 			needs > 1 ? "s" : "", has);
-	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench, dump and "
-		"verify take as --ranks %d or --devices N,N; device cpu runs all of its ranks", needs, needs);
+	return error_set(error, ATLAS_UNSUPPORTED, "the plan is for %d GPUs, which atlas run, chat, serve, bench, dump, "
+		"verify, receipt and memory take as --ranks %d or --devices N,N; device cpu runs all its ranks", needs, needs);
 }
 
 /* Texts of the slots, where the host drafts. False: there is no memory. */
@@ -192,13 +192,13 @@ static AtlasStatus open_reference(const AtlasPlan *plan, const AtlasSessionOptio
 	return s == ATLAS_OK ? cpu_open(&made, device, error) : s;
 }
 
-AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const RankSeat *seat,
-	AtlasError *error)
+AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
+	const RankSeat *seat, AtlasError *error)
 {
 	Device *device = NULL;
 	AtlasStatus s = check_ranks_of(plan, seat, error);
-	s = s == ATLAS_OK ? open_gpu(plan, options, NULL, seat, &device, error) : s;
-	return s == ATLAS_OK ? ranked_follow(device, seat->group, &plan->artifact, error) : s;
+	s = s == ATLAS_OK ? open_gpu(plan, options, watch, seat, &device, error) : s;
+	return s == ATLAS_OK ? ranked_follow(device, seat->group, &plan->artifact, seat->hooks, error) : s;
 }
 
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,

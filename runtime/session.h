@@ -15,6 +15,7 @@ typedef struct RankSeat {
 	struct RankGroup *group;
 	bool shares_card; /* several ranks may be on one GPU */
 	const struct NcclRoad *nccl; /* how that library is opened (nccl.h) */
+	const struct RankHooks *hooks; /* of a rank that follows; NULL = none (rank_device.h) */
 } RankSeat;
 
 /* atlas_session_open with a watch on the GPU, which lives as long as the session, and of several ranks; each NULL =
@@ -22,8 +23,8 @@ typedef struct RankSeat {
 AtlasStatus session_open_watched(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
 	const RankSeat *seat, AtlasSession **session, AtlasError *error);
 /* What another rank does in the meantime, from its opening to the session's end. ATLAS_OK: rank 0 has closed. */
-AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const RankSeat *seat,
-	AtlasError *error);
+AtlasStatus session_follow(const AtlasPlan *plan, const AtlasSessionOptions *options, const DeviceWatch *watch,
+	const RankSeat *seat, AtlasError *error);
 
 /* Do steps draft and verify from here on, where the plan can? To be asked while the session holds no sequence. */
 void session_speculate(AtlasSession *session, bool on);

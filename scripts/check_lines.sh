@@ -41,6 +41,7 @@ rooms='29760 compiler
 14100 artifacts
 3900 runtime/cpu
 1790 runtime/ranks
+1800 runtime/meet
 6200 runtime/text
 11830 runtime/cli
 1460 runtime/cli/page

@@ -45,7 +45,7 @@ done <<-'END'
 	commands text|read|pick|kernels
 END
 while read -r room may; do
-	only "runtime/cli/$room" "(artifacts|runtime)/([a-z_]*\.h|(cpu|text|serve|grammar)/)|runtime/cli/([a-z_]*\.h|($room${may:+|$may})/)" \
+	only "runtime/cli/$room" "(artifacts|runtime)/([a-z_]*\.h|(cpu|text|serve|grammar|ranks|meet)/)|runtime/cli/([a-z_]*\.h|($room${may:+|$may})/)" \
 		"runtime/cli/$room/ includes ${may:-nothing} of the other rooms"
 done <<-'END'
 	trust

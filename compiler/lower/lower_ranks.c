@@ -28,20 +28,20 @@ static int64_t words(const Compile *c)
 	return peer_words(ranks_largest_part(g, rows, outs));
 }
 
-/* Is the sum NCCL's? By the bytes of a part in this phase. */
+/* Is the collective NCCL's? By the bytes of a part in this phase. */
 static bool is_of_nccl(const Fuser *f, const GraphOp *op)
 {
 	const Tensor *part = &f->c->graph.tensors[operand(op, "part")];
-	const int64_t rows = f->low->rows;
+	const int64_t rows = op->kind == OP_gather_ranks ? f->low->outs : f->low->rows;
 	const int above = f->c->model.options.nccl_above;
-	return op->kind == OP_sum_ranks && above >= 0 && dtype_span(part->dtype, rows * part->shape[1]) > above;
+	return above >= 0 && dtype_span(part->dtype, rows * part->shape[1]) > above;
 }
 
 /* z: the tensor that gets what is summed or gathered. */
 static LOp *collective(Fuser *f, const GraphOp *op, int z)
 {
-	LOp *l = new_op(f, op->kind == OP_gather_ranks ? OP_gather_peers : is_of_nccl(f, op) ? OP_sum_nccl : OP_sum_peers,
-		op);
+	const bool gathers = op->kind == OP_gather_ranks, is_nccl = is_of_nccl(f, op);
+	LOp *l = new_op(f, gathers ? is_nccl ? OP_gather_nccl : OP_gather_peers : is_nccl ? OP_sum_nccl : OP_sum_peers, op);
 	merge_attrs(l, op);
 	bind_tensor(f, l, "step", input_named(f, "step"));
 	bind_tensor(f, l, "part", operand(op, "part"));
@@ -52,6 +52,9 @@ static LOp *collective(Fuser *f, const GraphOp *op, int z)
 	if (l->kind == OP_sum_nccl)
 		bind_own(f, l, "sum", ROLE_ACTIVATION, false, f->c->graph.tensors[z].dtype, 2,
 			(int64_t[]){f->low->rows, f->c->graph.tensors[z].shape[1]});
+	if (l->kind == OP_gather_nccl)
+		bind_own(f, l, "all", ROLE_ACTIVATION, false, DT_f32, 2, (int64_t[]){f->c->ranks.n * f->low->outs,
+			f->c->graph.tensors[operand(op, "part")].shape[1]});
 	bind_tensor(f, l, "z", z);
 	return l;
 }

@@ -86,11 +86,11 @@ static const char *order_of_decode(const Picker *p, const LOp *op)
 static double wait_of_ranks(const Picker *p)
 {
 	const OpKind op = p->op->kind;
-	if (op != OP_sum_peers && op != OP_gather_peers && op != OP_sum_nccl)
+	if (op != OP_sum_peers && op != OP_gather_peers && op != OP_sum_nccl && op != OP_gather_nccl)
 		return 0;
 	const LTensor *part = &p->low->tensors.at[p->op->operands[op_operand(op, "part")]];
 	return collective_cost(p->c->model.options.n_ranks, dtype_span(part->dtype, part->shape[0] * part->shape[1]),
-		op == OP_sum_nccl);
+		op == OP_sum_nccl || op == OP_gather_nccl);
 }
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)

@@ -68,7 +68,7 @@ static int collectives_of(const Compile *c, PhaseKind kind, int rows, int outs, 
 		const Tensor *part = &c->graph.tensors[op->operands[0]];
 		const int64_t bytes = dtype_span(part->dtype, (part->shape[0] == DIM_OUTS ? outs : rows) * part->shape[1]);
 		const int above = c->model.options.nccl_above;
-		*us += collective_cost(c->ranks.n, bytes, op->kind == OP_sum_ranks && above >= 0 && bytes > above);
+		*us += collective_cost(c->ranks.n, bytes, above >= 0 && bytes > above);
 		n++;
 	}
 	return n;

@@ -111,8 +111,9 @@ const OptionRow option_table[N_OPTIONS] = {
 		"cannot be divided evenly is refused"},
 	[PARALLEL_EXPERTS] = {"parallel.experts", T_CHOICE, 0, 0, false, "for parallel.ranks: whole (default): each rank "
 		"has as many whole experts; cut: each has a part of every expert's width, so the load is even"},
-	[PARALLEL_NCCL] = {"parallel.nccl_above", T_COUNT, 0, 1 << 30, false, "for parallel.ranks: sums of parts of more "
-		"bytes than this in a phase are NCCL's, whose order follows from their length; default: none"},
+	[PARALLEL_NCCL] = {"parallel.nccl_above", T_COUNT, 0, 1 << 30, false, "for parallel.ranks: sums and gathers of "
+		"parts of more bytes than this in a phase are NCCL's, whose order follows from their length; default: none; "
+		"for ranks on several hosts 0"},
 };
 
 static const char *const type_names[] = {

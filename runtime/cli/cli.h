@@ -52,8 +52,10 @@ typedef struct Args { /* of all verbs; absent: NULL, false, -1, NAN */
 	const char *input; /* of --file: "text", "jsonl"; NULL = by its name */
 	const char *devices; /* "0,1": of several ranks */
 	const char *nccl;       /* its library; NULL = libnccl.so.2 */
-	const char *rendezvous; /* a socket; NULL = the command starts all ranks */
+	const char *rendezvous; /* a socket, or HOST:PORT; NULL = the command starts all ranks */
+	const char *rendezvous_key; /* a file */
 	int ranks, rank; /* 0 = not said; -1 = not said */
+	struct RankSeen *seen; /* [ranks] what each has seen, of verbs that watch; NULL = one rank, or another verb */
 	const struct RankSeat *seat; /* of this process, rank 0 of them; NULL = one rank */
 	int window, device_index, threads, reps, steps_ahead, bench_tokens;
 	double acceptance[MAX_DRAFTS]; /* 0 = as drawn */

@@ -28,7 +28,7 @@ enum { /* verbs an option belongs to */
 	SERVE = 8192,
 	CHAT = 16384,
 	ALL = 32767,
-	ON_RANKS = RUN | CHAT | BENCH | SERVE | DUMP | VERIFY,
+	ON_RANKS = RUN | CHAT | BENCH | SERVE | DUMP | VERIFY | RECEIPT | MEMORY,
 	COMPUTES = RUN | CHAT | VERIFY | DUMP | PERPLEXITY | BENCH | SERVE,
 };
 static const struct {
@@ -268,9 +268,13 @@ static const Opt options[] = {
 	{"--rank", 0, ON_RANKS, "R",
 		"with --rendezvous: this process is rank R, on the GPU of --device-index",
 		INTEGER, FIELD(rank), 0, 7},
-	{"--rendezvous", 0, ON_RANKS, "FILE",
-		"the ranks are started one by one and meet at the socket FILE, which rank 0 makes",
+	{"--rendezvous", 0, ON_RANKS, "FILE|HOST:PORT",
+		"the ranks are started one by one and meet at the socket FILE, which rank 0 makes, or on several hosts at an "
+		"address of rank 0's",
 		TEXT, FIELD(rendezvous), 0, 0},
+	{"--rendezvous-key", 0, ON_RANKS, "FILE",
+		"with --rendezvous HOST:PORT: a secret of 16 to 4096 bytes that all ranks have",
+		TEXT, FIELD(rendezvous_key), 0, 0},
 	{"--nccl", 0, ON_RANKS, "FILE",
 		"with several ranks: the library that a plan with sums by NCCL takes (default: libnccl.so.2)",
 		TEXT, FIELD(nccl), 0, 0},

@@ -209,8 +209,8 @@ static void best_of_parts(const RefCall *c, const RefOperand *logits)
 			const float *l = (const float *)logits->data + o * v;
 			int64_t first = p * ids, end = first + ids, at = first;
 			double sum = 0;
-			if (end > c->attrs.n_valid)
-				end = c->attrs.n_valid;
+			end = end < c->attrs.n_valid ? end : c->attrs.n_valid;
+			end = end < v ? end : v; /* a rank's columns are fewer than the ids of all ranks */
 			for (int64_t i = first; i < end; i++)
 				if (l[i] > l[at])
 					at = i;

@@ -67,6 +67,23 @@ void ref_gather_peers(const RefCall *c)
 			sizeof(float) * (size_t)cols);
 }
 
+/* On several ranks NCCL has put their parts into all. */
+void ref_gather_nccl(const RefCall *c)
+{
+	const int64_t rows = ref_dim(c, "part", 0), n = rows * ref_dim(c, "part", 1);
+	const float *of[PLAN_MAX_RANKS];
+	RefCall own = *c;
+	for (int r = 0; r < c->attrs.n_ranks; r++) {
+		float *all = ref_floats(c, "all") + r * n;
+		if (!ref_ints(c, "peers")[PEER_RANKS])
+			memcpy(all, ref_floats(c, "part"), sizeof(float) * (size_t)n);
+		of[r] = all;
+	}
+	own.ranks = (const void **)of;
+	own.n_ranks = c->attrs.n_ranks;
+	ref_gather_ranks(&own);
+}
+
 void ref_own_experts(const RefCall *c)
 {
 	const int64_t n = ref_dim(c, "expert", 0) * ref_dim(c, "expert", 1), first = (int64_t)*ref_ints(c, "rank") *

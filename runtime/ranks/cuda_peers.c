@@ -70,7 +70,8 @@ static AtlasStatus make_own(const PeerRoad *road, CudaPeers *p, int *fd, AtlasEr
 	TRY(map(road, p, p->rank, error));
 	CALL(MemsetD8Async, p->at[p->rank], 0, p->bytes, road->stream);
 	CALL(StreamSynchronize, road->stream);
-	CALL(MemExportToShareableHandle, fd, p->memory[p->rank], CU_HANDLE_POSIX_FD, 0);
+	if (!group_spans_hosts(road->group))
+		CALL(MemExportToShareableHandle, fd, p->memory[p->rank], CU_HANDLE_POSIX_FD, 0);
 	return ATLAS_OK;
 }
 
@@ -110,9 +111,23 @@ static bool has_nccl(const TargetPlan *plan)
 {
 	for (int p = 0; p < plan->n_phases; p++)
 		for (int i = 0; i < plan->phases[p].n_launches; i++)
-			if (plan->phases[p].launches[i].op == OP_sum_nccl)
+			if (is_by_nccl(plan->phases[p].launches[i].op))
 				return true;
 	return false;
+}
+
+/* Ranks on several hosts have no memory of each other. */
+static AtlasStatus check_hosts(const PeerRoad *road, AtlasError *error)
+{
+	for (int p = 0; p < road->plan->n_phases && group_spans_hosts(road->group); p++)
+		for (int i = 0; i < road->plan->phases[p].n_launches; i++) {
+			const OpKind op = road->plan->phases[p].launches[i].op;
+			if (!is_by_nccl(op) && op_operand(op, "peers") >= 0)
+				return error_set(error, ATLAS_UNSUPPORTED, "the plan has collectives in the memory of one host (%s, in "
+					"phase %s): for ranks that meet at HOST:PORT it is compiled with [parallel] nccl_above = 0",
+					op_table[op].name, phase_name(road->plan->phases[p].kind));
+		}
+	return ATLAS_OK;
 }
 
 static AtlasStatus join_nccl(const PeerRoad *road, CudaPeers *p, AtlasError *error)
@@ -127,13 +142,14 @@ static AtlasStatus join_nccl(const PeerRoad *road, CudaPeers *p, AtlasError *err
 CuResult cuda_peers_sum(const PeerSum *how, const Phase *p, const Launch *l, const CuPtr *arena, const char **call,
 	const char **about)
 {
-	const Buf *part = NULL, *sum = NULL;
+	const Buf *part = NULL, *to = NULL;
+	const bool gathers = l->op == OP_gather_nccl;
 	for (int i = 0; i < l->n_args; i++) {
 		part = l->args[i].operand == op_operand(l->op, "part") ? &p->bufs[l->args[i].buf] : part;
-		sum = l->args[i].operand == op_operand(l->op, "sum") ? &p->bufs[l->args[i].buf] : sum;
+		to = l->args[i].operand == op_operand(l->op, gathers ? "all" : "sum") ? &p->bufs[l->args[i].buf] : to;
 	}
-	const NcclSum s = {arena[part->arena] + (CuPtr)part->offset, arena[sum->arena] + (CuPtr)sum->offset,
-		part->bytes / dtype_bytes(part->dtype), part->dtype, how->stream};
+	const NcclSum s = {arena[part->arena] + (CuPtr)part->offset, arena[to->arena] + (CuPtr)to->offset,
+		part->bytes / dtype_bytes(part->dtype), part->dtype, how->stream, gathers};
 	return how->graph ? how->nccl->capture(how->nccl, how->cu, how->graph, how->deps, how->n_deps, &s, how->nodes, call,
 		about) : how->nccl->sum(how->nccl, &s, call, about);
 }
@@ -145,12 +161,14 @@ AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *erro
 	p->rank = group_rank(road->group);
 	for (int r = 0; r < PLAN_MAX_RANKS; r++)
 		fds[r] = -1;
+	TRY(check_hosts(road, error));
 	if (has_nccl(road->plan))
 		TRY(road->nccl->load(road->nccl->file, &p->nccl, error));
 	TRY(compare(road, p->nccl, error));
 	AtlasStatus s = make_own(road, p, &own, error);
-	s = s == ATLAS_OK ? group_swap_fds(road->group, own, fds, error) : s;
-	s = s == ATLAS_OK ? take_others(road, p, fds, error) : s;
+	const bool is_shared = !group_spans_hosts(road->group);
+	s = s == ATLAS_OK && is_shared ? group_swap_fds(road->group, own, fds, error) : s;
+	s = s == ATLAS_OK && is_shared ? take_others(road, p, fds, error) : s;
 	s = s == ATLAS_OK ? write_head(road, p, error) : s;
 	for (int r = 0; r < p->n; r++)
 		if (fds[r] >= 0 && fds[r] != own)
@@ -166,7 +184,7 @@ void cuda_peers_close(const Driver *cu, RankGroup *group, CudaPeers *p)
 	if (!p->n)
 		return;
 	if (p->nccl)
-		p->nccl->close(p->nccl, group_check(group, NULL) != ATLAS_OK);
+		p->nccl->close(p->nccl, group_was_lost(group));
 	group_set_abort(group, NULL);
 	for (int r = 0; r < p->n; r++) {
 		if (p->is_mapped[r])

@@ -2,6 +2,7 @@
 #ifndef ATLAS_CUDA_PEERS_H
 #define ATLAS_CUDA_PEERS_H
 
+#include "artifacts/op_table.h"
 #include "runtime/driver.h"
 #include "runtime/ranks/nccl.h"
 #include "runtime/ranks/rank_group.h"
@@ -31,8 +32,9 @@ typedef struct PeerRoad { /* nothing is owned */
 /* With the device's context current, on all ranks at the same time. Compares first what they must have alike; when it
  * returns, every rank maps every arena, all are zero but for their heads, and none has begun. */
 AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *error);
-/* What NCCL does before the kernel of a launch of sum_nccl: as nodes of a graph, which the kernel
- * then waits for, or on the stream. */
+static inline bool is_by_nccl(OpKind op) { return op == OP_sum_nccl || op == OP_gather_nccl; }
+/* What NCCL does before the kernel of a launch that is_by_nccl: as nodes of a graph, which the kernel then waits for,
+ * or on the stream. */
 typedef struct PeerSum {
 	const Driver *cu;
 	Nccl *nccl;

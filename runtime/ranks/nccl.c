@@ -1,4 +1,4 @@
-/* nccl.c - the few functions of NCCL that sums of long prompts need: see nccl.h.
+/* nccl.c - the few functions of NCCL that collectives need: see nccl.h.
  *
  * Calls block: what makes a rank end while another one is missing is the watching thread (rank_group.c), not NCCL,
  * which has no limit of time. A configuration is written as the newest version known here has it, cut to what the
@@ -40,7 +40,8 @@ enum { NCCL_SUM = 0, NCCL_F32 = 7, NCCL_BF16 = 9, NCCL_OK = 0, BLOCKS = 16, MAGI
 	FN(CommDestroy, (NcclComm comm)) \
 	FN(CommAbort, (NcclComm comm)) \
 	FN(CommGetAsyncError, (NcclComm comm, int *error)) \
-	FN(AllReduce, (const void *from, void *to, size_t count, int dtype, int op, NcclComm comm, CuStream stream))
+	FN(AllReduce, (const void *from, void *to, size_t count, int dtype, int op, NcclComm comm, CuStream stream)) \
+	FN(AllGather, (const void *from, void *to, size_t count, int dtype, NcclComm comm, CuStream stream))
 
 typedef struct Library {
 	Nccl base;
@@ -119,11 +120,14 @@ static AtlasStatus join_all(Nccl *nccl, const NcclId *id, int ranks, int rank, A
 static CuResult sum_all(Nccl *nccl, const NcclSum *s, const char **call, const char **about)
 {
 	Library *n = (Library *)nccl;
-	const int r = n->AllReduce((const void *)(uintptr_t)s->from, (void *)(uintptr_t)s->to, (size_t)s->count,
-		s->dtype == DT_bf16 ? NCCL_BF16 : NCCL_F32, NCCL_SUM, n->comm, s->stream);
+	const void *from = (const void *)(uintptr_t)s->from;
+	void *to = (void *)(uintptr_t)s->to;
+	const int dtype = s->dtype == DT_bf16 ? NCCL_BF16 : NCCL_F32;
+	const int r = s->gathers ? n->AllGather(from, to, (size_t)s->count, dtype, n->comm, s->stream)
+		: n->AllReduce(from, to, (size_t)s->count, dtype, NCCL_SUM, n->comm, s->stream);
 	if (r == NCCL_OK)
 		return CU_SUCCESS;
-	*call = "ncclAllReduce";
+	*call = s->gathers ? "ncclAllGather" : "ncclAllReduce";
 	*about = why(n, r);
 	return CU_OF_NCCL;
 }

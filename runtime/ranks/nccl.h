@@ -1,4 +1,4 @@
-/* nccl.h - NCCL as a library that is opened when a plan has sums for it (ops_of_ranks.h, sum_nccl), and not before.
+/* nccl.h - NCCL as a library that is opened when a plan has work for it (sum_nccl, gather_nccl), and not before.
  *
  * The declarations are our own, as those of the driver are. NCCL reads variables of the environment and files that
  * change the order of sums: a process that has some is refused, and what decides that order is set (nccl_guard.c).
@@ -17,8 +17,8 @@ enum { NCCL_VERSION_MIN = 22703 }; /* 2.27.3: configurations are of at least thi
 /* Nodes of a graph after which a sum is there. */
 typedef struct NcclNodes { CuGraphNode *last; int n, room; } NcclNodes;
 
-/* to = the sum of `from` over all ranks, `count` elements of bf16 or f32. */
-typedef struct NcclSum { CuPtr from, to; int64_t count; Dtype dtype; CuStream stream; } NcclSum;
+/* to = the sum of `from` over all ranks, `count` elements of bf16 or f32; or from of all ranks, in their order. */
+typedef struct NcclSum { CuPtr from, to; int64_t count; Dtype dtype; CuStream stream; bool gathers; } NcclSum;
 
 /* An opened library; functions are pointers, so that libatlas, which has no ranks, is not linked with them. */
 typedef struct Nccl Nccl;

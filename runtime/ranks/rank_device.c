@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef enum RecordKind {
-	LAUNCH, TRACE, PUT_PAGES, PUT_MASK, COPY_PAGES, CLONE_PAGE, NOTE_PROMPT, KEEP_STATES, CLOSE
+	LAUNCH, TRACE, PUT_PAGES, PUT_MASK, COPY_PAGES, CLONE_PAGE, NOTE_PROMPT, KEEP_STATES, COLLECTIVES, MEASURE, CLOSE
 } RecordKind;
 
 typedef struct Ranked {
@@ -183,6 +183,25 @@ static const DeviceOps ranked_ops = {"cuda", ranked_launch, ranked_wait, ranked_
 	ranked_put_pages, ranked_put_mask, ranked_read_drafts, ranked_copy_pages, ranked_clone_page, ranked_note_prompt,
 	ranked_keep_states, ranked_close};
 
+AtlasStatus ranked_collectives(Device *d, int phase, int reps, double *us)
+{
+	Ranked *r = (Ranked *)d;
+	if (d->ops != &ranked_ops)
+		return cuda_collectives(d, phase, reps, us);
+	return POST(r, COLLECTIVES, NULL, 0, phase, reps) ? seen(r, cuda_collectives(r->inner, phase, reps, us)) : lost(r);
+}
+
+AtlasStatus ranked_measure(Device *d, int phase)
+{
+	Ranked *r = (Ranked *)d;
+	if (d->ops != &ranked_ops)
+		return ATLAS_OK;
+	group_be_patient(r->group);
+	return POST(r, MEASURE, NULL, 0, phase) ? ATLAS_OK : lost(r);
+}
+
+Device *ranked_inner(Device *d) { return d->ops == &ranked_ops ? ((Ranked *)d)->inner : d; }
+
 AtlasStatus ranked_open(Device *inner, RankGroup *group, const Artifact *artifact, Device **device, AtlasError *error)
 {
 	Ranked *r = calloc(1, sizeof *r);
@@ -278,12 +297,14 @@ static AtlasStatus replay(Device *d, const RankRecord *from, const Graph *g, Asi
 		return d->ops->note_prompt(d, a[0], (const int32_t *)(const void *)from->data, a[1]);
 	case KEEP_STATES:
 		return d->ops->keep_states(d, a[0], a[1], a[2], a[3]);
+	case COLLECTIVES:
+		return cuda_collectives(d, a[0], a[1], &(double){0});
 	default:
 		return d->ops->wait(d);
 	}
 }
 
-static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasError *error)
+static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, const RankHooks *hooks, AtlasError *error)
 {
 	Aside *list = NULL;
 	AtlasStatus s = ATLAS_OK;
@@ -300,7 +321,10 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 		is_over = from->kind == CLOSE;
 		if (is_over)
 			group_is_over(group);
-		s = replay(d, from, g, &list);
+		if (from->kind == MEASURE && hooks)
+			hooks->measure(hooks->ctx, from->args[0]);
+		else
+			s = replay(d, from, g, &list);
 		group_done(group);
 	}
 	while (list) {
@@ -317,11 +341,16 @@ static AtlasStatus follow(Device *d, RankGroup *group, const Graph *g, AtlasErro
 	return ATLAS_OK;
 }
 
-AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, AtlasError *error)
+AtlasStatus ranked_follow(Device *own, RankGroup *group, const Artifact *artifact, const RankHooks *hooks,
+	AtlasError *error)
 {
 	AtlasStatus s = group_open_ring(group, most_data(artifact, own), error);
 	s = s == ATLAS_OK ? group_barrier(group, error) : s;
-	s = s == ATLAS_OK ? follow(own, group, &artifact->graph, error) : s;
+	if (hooks)
+		hooks->begin(hooks->ctx, own);
+	s = s == ATLAS_OK ? follow(own, group, &artifact->graph, hooks, error) : s;
+	if (hooks)
+		hooks->end(hooks->ctx);
 	if (s != ATLAS_OK && error)
 		group_fail(group, error);
 	own->ops->close(own);

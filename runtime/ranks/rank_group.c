@@ -1,18 +1,17 @@
 /* rank_group.c - shared memory, sockets and a watching thread: see rank_group.h.
  *
  * What is shared is a memory file that fork hands on, or descriptors (rank_meet.c), with another one for records, whose
- * size is known later. A waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
+ * size is known later. On several hosts each process has its own, and messages keep them alike (rank_shared.h). A
+ * waiting rank spins for a while, since steps are short, and then sleeps in little pieces.
  */
-#include "runtime/ranks/rank_group.h"
+#include "runtime/ranks/rank_shared.h"
 #include "artifacts/seconds.h"
 #include "runtime/device.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,41 +25,12 @@
 #include <unistd.h>
 
 enum {
-	RECORDS = 32,
 	BEAT_MS = 100,
 	LATE_MS = 3000,  /* without a beat, or with a record that is not begun: the rank is lost */
-	GRACE_MS = 2500, /* after a loss: who has not left by then is ended */
+	GRACE_MS = 1500, /* after a loss: who has not left by then is ended */
+	ANSWER_MS = 500, /* of rank 0, to one that fails */
 	LEAVE_MS = 1000, /* until who has not ended with rank 0 is ended */
 	SPINS = 20000,
-};
-
-typedef struct Shared {
-	_Atomic uint32_t lost;      /* 1 + the rank that failed first; 0 = none */
-	_Atomic uint32_t has_text;   /* status and text are there */
-	_Atomic int status;
-	char text[400];
-	_Atomic uint32_t is_open;
-	_Atomic uint32_t arrived, generation; /* of the barrier */
-	_Atomic uint32_t posted;    /* records; the futex on which ranks wait */
-	_Atomic uint32_t done[PLAN_MAX_RANKS]; /* of them, by each rank */
-	_Atomic int64_t beat[PLAN_MAX_RANKS]; /* ms; 0 = not yet */
-	RankFacts facts[PLAN_MAX_RANKS];
-	uint8_t said[128];          /* by rank 0 */
-} Shared;
-
-struct RankGroup {
-	Shared *s;
-	int n, rank;
-	int shared, memory;         /* files: of s, of the records */
-	uint8_t *records; int64_t record_bytes, mapped_bytes;
-	int sockets[PLAN_MAX_RANKS][PLAN_MAX_RANKS]; /* [i][j]: the end of i for j */
-	pid_t pids[PLAN_MAX_RANKS], parent; /* of rank 0: of the others; 0 = gone */
-	int links[PLAN_MAX_RANKS];  /* closed at the other end when that rank's process ends; 0 = none */
-	pthread_t thread;
-	bool is_watching;
-	atomic_bool stops, is_over; /* the thread; what rank 0 had to do */
-	_Atomic(volatile uint32_t *) abort;
-	GroupLastFn *last; void *last_ctx;
 };
 
 static int64_t now_ms(void) { return (int64_t)(seconds_now() * 1e3); }
@@ -108,6 +78,19 @@ RankGroup *group_begin(int n, AtlasError *error)
 	return g;
 }
 
+RankGroup *group_of_hosts(int n, GroupLinks *hosts, AtlasError *error)
+{
+	const int shared = memfd_create("atlas-group", MFD_CLOEXEC), memory = memfd_create("atlas-ranks", MFD_CLOEXEC);
+	RankGroup *g = shared < 0 || ftruncate(shared, sizeof(Shared)) != 0 ? NULL : group_of(n, shared, memory);
+	if (g)
+		g->hosts = hosts;
+	else
+		error_set(error, ATLAS_IO, "a rank has no memory for what it shares: %s", strerror(errno));
+	return g;
+}
+
+bool group_spans_hosts(const RankGroup *g) { return g->hosts; }
+
 int group_share(const RankGroup *g, int rank, int fds[GROUP_FDS])
 {
 	int n = 0;
@@ -139,18 +122,36 @@ int group_rank(const RankGroup *g) { return g->rank; }
 
 /* Failures ------------------------------------------------------------------------------------------------ */
 
-static void lose(RankGroup *g, int rank, AtlasStatus status, const char *text)
+void group_wake(RankGroup *g) { syscall(SYS_futex, &g->s->posted, FUTEX_WAKE, PLAN_MAX_RANKS, NULL, NULL, 0); }
+
+bool group_lose_here(RankGroup *g, int rank, AtlasStatus status, const char *text)
 {
 	uint32_t none = 0;
 	if (!atomic_compare_exchange_strong(&g->s->lost, &none, (uint32_t)rank + 1))
-		return;
+		return false;
 	snprintf(g->s->text, sizeof g->s->text, "%s", text);
 	atomic_store(&g->s->status, (int)status);
 	atomic_store(&g->s->has_text, 1);
-	syscall(SYS_futex, &g->s->posted, FUTEX_WAKE, PLAN_MAX_RANKS, NULL, NULL, 0);
+	group_wake(g);
+	return true;
 }
 
-void group_fail(RankGroup *g, const AtlasError *error) { lose(g, g->rank, error->status, error->text); }
+static void lose(RankGroup *g, int rank, AtlasStatus status, const char *text)
+{
+	if (g->hosts)
+		g->hosts->lose(g->hosts, rank, status, text);
+	else
+		group_lose_here(g, rank, status, text);
+}
+
+/* On several hosts rank 0 says what the group's loss is, or this one does for itself. */
+void group_fail(RankGroup *g, const AtlasError *error)
+{
+	lose(g, g->rank, error->status, error->text);
+	for (int ms = 0; g->hosts && ms < ANSWER_MS && !atomic_load(&g->s->lost); ms++)
+		sleep_ms(1);
+	group_lose_here(g, g->rank, error->status, error->text);
+}
 
 AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 {
@@ -160,14 +161,21 @@ AtlasStatus group_check(const RankGroup *g, AtlasError *error)
 	for (int i = 0; i < 100 && !atomic_load(&g->s->has_text); i++)
 		sleep_ms(1);
 	const AtlasStatus status = (AtlasStatus)atomic_load(&g->s->status);
-	if ((int)lost - 1 == g->rank)
+	if ((int)lost - 1 == g->rank || status == ATLAS_RANK_MISMATCH /* whose text is for all */)
 		return error_set(error, status, "%s", g->s->text);
 	if (atomic_load(&g->s->is_open))
 		return error_set(error, ATLAS_RANK_LOST, "rank %d was lost: %s", (int)lost - 1, g->s->text);
 	return error_set(error, status, "rank %d: %s", (int)lost - 1, g->s->text);
 }
 
-void group_opened(RankGroup *g) { atomic_store(&g->s->is_open, 1); }
+void group_opened(RankGroup *g)
+{
+	atomic_store(&g->s->is_open, 1);
+	if (g->hosts)
+		g->hosts->open(g->hosts);
+}
+bool group_was_lost(const RankGroup *g) { return atomic_load(&g->s->lost) && !atomic_load(&g->is_over); }
+void group_be_patient(RankGroup *g) { atomic_store(&g->is_patient, true); }
 void group_is_over(RankGroup *g) { atomic_store(&g->is_over, true); }
 void group_set_abort(RankGroup *g, volatile uint32_t *word) { atomic_store(&g->abort, word); }
 
@@ -219,7 +227,7 @@ static void look_at_beats(RankGroup *g, Progress *progress, int64_t awake, int64
 			lose(g, r, ATLAS_RANK_LOST, "nothing was heard of it for 3 seconds");
 		if (!is_late || done != progress[r].done || progress[r].since < awake)
 			progress[r] = (Progress){done, now};
-		else if (g->rank == 0 && now - progress[r].since > 4 * LATE_MS)
+		else if (g->rank == 0 && !atomic_load(&g->is_patient) && now - progress[r].since > 4 * LATE_MS)
 			lose(g, r, ATLAS_RANK_LOST, "it has not gone on for 12 seconds");
 	}
 }
@@ -244,11 +252,13 @@ static void *watch(void *at)
 		const int64_t now = now_ms();
 		atomic_store(&g->s->beat[g->rank], now);
 		const bool is_over = atomic_load(&g->is_over);
+		if (g->hosts)
+			g->hosts->beat(g->hosts);
 		if (!is_over)
 			look_at_links(g);
 		if (g->rank == 0 && !is_over)
 			look_at_children(g);
-		else if (g->rank && !g->links[0] && getppid() != g->parent)
+		else if (g->rank && !g->hosts && !g->links[0] && getppid() != g->parent)
 			_exit(10);
 		awake = now - last > 10 * BEAT_MS ? now : awake;
 		last = now;
@@ -285,7 +295,8 @@ AtlasStatus group_join(RankGroup *g, int rank, const pid_t *pids, AtlasError *er
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the caller */
-	const bool is_there = pthread_create(&g->thread, NULL, watch, g) == 0;
+	bool is_there = !g->hosts || g->hosts->begin(g->hosts, g);
+	is_there = is_there && pthread_create(&g->thread, NULL, watch, g) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!is_there)
 		return error_set(error, ATLAS_NO_MEMORY, "rank %d has no thread to watch the others", rank);
@@ -302,6 +313,8 @@ void group_leave(RankGroup *g)
 	atomic_store(&g->stops, true);
 	if (g->is_watching)
 		pthread_join(g->thread, NULL);
+	if (g->hosts)
+		g->hosts->close(g->hosts);
 	for (int64_t until = now_ms() + LEAVE_MS; g->rank == 0; sleep_ms(5)) {
 		bool is_alone = true;
 		for (int r = 1; r < g->n; r++)
@@ -331,13 +344,23 @@ void group_leave(RankGroup *g)
 
 /* Meetings -------------------------------------------------------------------------------------------------- */
 
+void group_arrive(RankGroup *g)
+{
+	if (atomic_fetch_add(&g->s->arrived, 1) + 1 != (uint32_t)g->n)
+		return;
+	atomic_store(&g->s->arrived, 0);
+	if (g->hosts)
+		g->hosts->pass(g->hosts);
+	atomic_fetch_add(&g->s->generation, 1);
+}
+
 AtlasStatus group_barrier(RankGroup *g, AtlasError *error)
 {
 	const uint32_t generation = atomic_load(&g->s->generation);
-	if (atomic_fetch_add(&g->s->arrived, 1) + 1 == (uint32_t)g->n) {
-		atomic_store(&g->s->arrived, 0);
-		atomic_fetch_add(&g->s->generation, 1);
-	}
+	if (g->hosts && g->rank)
+		g->hosts->arrive(g->hosts);
+	else
+		group_arrive(g);
 	while (atomic_load(&g->s->generation) == generation) {
 		const AtlasStatus lost = group_check(g, error);
 		if (lost != ATLAS_OK)
@@ -437,8 +460,8 @@ AtlasStatus group_swap_fds(RankGroup *g, int own, int *fds, AtlasError *error)
 AtlasStatus group_open_ring(RankGroup *g, int64_t bytes, AtlasError *error)
 {
 	g->record_bytes = ((int64_t)sizeof(RankRecord) + bytes + 63) / 64 * 64;
-	g->mapped_bytes = RECORDS * g->record_bytes;
-	if (g->rank == 0 && ftruncate(g->memory, g->mapped_bytes) != 0)
+	g->mapped_bytes = GROUP_RECORDS * g->record_bytes;
+	if ((g->rank == 0 || g->hosts) && ftruncate(g->memory, g->mapped_bytes) != 0)
 		return error_set(error, ATLAS_IO, "%lld bytes of records of steps: %s", (long long)g->mapped_bytes,
 			strerror(errno));
 	const AtlasStatus s = group_barrier(g, error);
@@ -451,28 +474,30 @@ AtlasStatus group_open_ring(RankGroup *g, int64_t bytes, AtlasError *error)
 	return ATLAS_OK;
 }
 
-static RankRecord *record_at(const RankGroup *g, uint32_t i)
+RankRecord *group_record_at(const RankGroup *g, uint32_t i)
 {
-	return (RankRecord *)(void *)(g->records + i % RECORDS * g->record_bytes);
+	return (RankRecord *)(void *)(g->records + i % GROUP_RECORDS * g->record_bytes);
 }
 
 RankRecord *group_next(RankGroup *g)
 {
 	const uint32_t at = atomic_load(&g->s->posted);
 	for (int r = 1; r < g->n; r++)
-		for (int spins = 0; at - atomic_load(&g->s->done[r]) >= RECORDS; spins++) {
+		for (int spins = 0; at - atomic_load(&g->s->done[r]) >= GROUP_RECORDS; spins++) {
 			if (atomic_load(&g->s->lost))
 				return NULL;
 			if (spins > SPINS)
 				sleep_ms(1);
 		}
-	return atomic_load(&g->s->lost) ? NULL : record_at(g, at);
+	return atomic_load(&g->s->lost) ? NULL : group_record_at(g, at);
 }
 
 void group_post(RankGroup *g)
 {
+	if (g->hosts)
+		g->hosts->post(g->hosts, group_record_at(g, atomic_load(&g->s->posted)));
 	atomic_fetch_add(&g->s->posted, 1);
-	syscall(SYS_futex, &g->s->posted, FUTEX_WAKE, PLAN_MAX_RANKS, NULL, NULL, 0);
+	group_wake(g);
 }
 
 const RankRecord *group_take(RankGroup *g)
@@ -483,7 +508,12 @@ const RankRecord *group_take(RankGroup *g)
 			return NULL;
 	if (atomic_load(&g->s->posted) == at)
 		syscall(SYS_futex, &g->s->posted, FUTEX_WAIT, at, &(struct timespec){0, BEAT_MS * 1000000}, NULL, 0);
-	return atomic_load(&g->s->lost) || atomic_load(&g->s->posted) == at ? NULL : record_at(g, at);
+	return atomic_load(&g->s->lost) || atomic_load(&g->s->posted) == at ? NULL : group_record_at(g, at);
 }
 
-void group_done(RankGroup *g) { atomic_fetch_add(&g->s->done[g->rank], 1); }
+void group_done(RankGroup *g)
+{
+	atomic_fetch_add(&g->s->done[g->rank], 1);
+	if (g->hosts)
+		g->hosts->done(g->hosts);
+}

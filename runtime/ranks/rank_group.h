@@ -1,10 +1,10 @@
 /* rank_group.h - what the processes of a plan's ranks share: who is there, who was lost, and the steps to make.
  *
  * One process begins a group and then forks the others, before any of them has touched a GPU; or they are started one
- * by one and meet at a socket (rank_meet.h). Each joins with its number and has a thread that beats, looks at the
- * others' beats and, when a rank is lost, makes the kernels of its own GPU give up waiting (peers.h). The first loss or
- * failure is the group's: its rank, status and text are what every rank reports. Rank 0 posts records; the others take
- * them in order.
+ * by one and meet (rank_meet.h), on one host or several. Each joins with its number and has a thread that beats, looks
+ * at the others' beats and, when a rank is lost, makes the kernels of its own GPU give up waiting (peers.h). The first
+ * loss or failure is the group's: its rank, status and text are what every rank reports. Rank 0 posts records; the
+ * others take them in order.
  */
 #ifndef ATLAS_RANK_GROUP_H
 #define ATLAS_RANK_GROUP_H
@@ -28,7 +28,7 @@ int group_share(const RankGroup *g, int rank, int fds[GROUP_FDS]);
 RankGroup *group_from(int n, int rank, const int *fds, AtlasError *error);
 /* Before joining: a socket that ends when the process of that rank does. The group closes it. */
 void group_link(RankGroup *g, int rank, int socket);
-/* What the thread calls before it ends a process that has not left 2.5 s after a loss: nothing asked its session. */
+/* What the thread calls before it ends a process that has not left 1.5 s after a loss: nothing asked its session. */
 typedef void GroupLastFn(void *ctx, const AtlasError *error);
 void group_at_end(RankGroup *g, GroupLastFn *fn, void *ctx);
 /* Stops the thread; rank 0 waits up to 1 s for the other processes, then kills them. Frees the group. */
@@ -36,6 +36,7 @@ void group_leave(RankGroup *g);
 
 int group_ranks(const RankGroup *g);
 int group_rank(const RankGroup *g);
+bool group_spans_hosts(const RankGroup *g); /* then no rank has memory or descriptors of another */
 
 /* What all ranks must have alike. A rank whose facts differ from those of rank 0 is refused on all, with a text that
  * names what. Comes with a barrier. */
@@ -60,8 +61,11 @@ void group_fail(RankGroup *g, const AtlasError *error);
 AtlasStatus group_check(const RankGroup *g, AtlasError *error);
 /* All ranks are open: what fails from now on is a rank lost. */
 void group_opened(RankGroup *g);
+/* From now on a rank may take as long as it likes for a record; it is lost only when nothing is heard of it. */
+void group_be_patient(RankGroup *g);
 /* Rank 0 has closed its session: from now on its end is not a loss. */
 void group_is_over(RankGroup *g);
+bool group_was_lost(const RankGroup *g); /* a rank is missing, and not since all is over */
 /* The word of pinned memory that is set when a rank is lost; NULL: none any more. */
 void group_set_abort(RankGroup *g, volatile uint32_t *word);
 

@@ -189,7 +189,7 @@ def test_a_signal_reaches_the_command(atlas, plan_on, env):
         (
             "0",
             4,
-            "the plan is for 2 GPUs, which atlas run, chat, serve, bench, dump and verify take as --ranks 2 or --devices N,N",
+            "the plan is for 2 GPUs, which atlas run, chat, serve, bench, dump, verify, receipt and memory take as --ranks 2 or --devices N,N",
         ),
         ("0,4", 5, "rank 1: GPU 4: the driver shows 4"),
     ],
@@ -220,15 +220,22 @@ def test_verify(atlas, plan_on, env, more):
     assert done.returncode == 0 and "every output agrees" in done.stdout, done.stdout + done.stderr
     done = atlas("verify", *words, env=env | {"FAKE_CUDA_BAD": "sum_peers"})
     assert done.returncode == 1 and "first bad output: layer 0" in done.stdout, done.stdout + done.stderr
-    done = atlas("verify", plan, "--certify", "--ranks", 2, env=env)
-    assert done.returncode == 2 and "--certify compares the launches of one GPU" in done.stderr
+
+
+def test_verify_sums_by_nccl(atlas, plan_on, env):
+    """What a layer leaves is the sum with its residual, not what the library made before."""
+    plan = plan_on("qwen3", 2, "nccl_above = 0\n", kind="-all")
+    done = atlas("verify", plan, "--tokens", TOKENS, "--ranks", 2, "--tolerance", 0.01, env=env)
+    assert done.returncode == 0 and "every output agrees" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("verb", ["verify", "memory", "receipt"])
 def test_verbs_of_one_gpu(atlas, plan_on, env, verb):
     """They say which verbs have several."""
     done = atlas(verb, plan_on("qwen3", 2), env=env)
-    assert done.returncode == 4 and "which atlas run, chat, serve, bench, dump and verify take" in done.stderr
+    assert (
+        done.returncode == 4 and "which atlas run, chat, serve, bench, dump, verify, receipt and memory" in done.stderr
+    )
 
 
 def test_one_gpu_of_several_ranks(atlas, plan_on, env):
@@ -360,7 +367,9 @@ def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
         (["--rendezvous", "x", "--ranks", 2], "it takes --ranks N and --rank R, from 0 to N - 1"),
         (["--rendezvous", "x", "--ranks", 2, "--rank", 2], "from 0 to N - 1"),
         (["--rendezvous", "x" * 120, "--ranks", 2, "--rank", 0], "longer than the name of a socket may be"),
-        (["--rank", 0], "--rank 0: it takes --rendezvous FILE"),
+        (["--rank", 0], "--rank 0: it takes --rendezvous FILE or HOST:PORT"),
+        (["--rendezvous", "127.0.0.1:7000", "--ranks", 2, "--rank", 0], "take --rendezvous-key FILE"),
+        (["--rendezvous", "x", "--rendezvous-key", "y", "--ranks", 2, "--rank", 0], "it takes --rendezvous HOST:PORT"),
         (["--ranks", 2, "--devices", "0,1,2"], "--ranks 2: --devices 0,1,2 names 3"),
     ],
 )

@@ -1645,6 +1645,18 @@ def test_read_probe(ref):
     assert np.array_equal(got["part"], np.bitwise_xor.reduce(x.reshape(3, 8192), 1))
 
 
+def test_gather_by_nccl(ref):
+    """Alone the part is that of all ranks; of several the library has put them one after the other."""
+    g = rng()
+    part, made = normal(g, 3, 8), normal(g, 2, 3, 8)
+    step, several = np.array([3, 3, 0, 0], np.int32), np.array([2] + [0] * 63, np.int32)
+    for peers, of in ((np.zeros(64, np.int32), [part, part]), (several, list(made))):
+        all_of = made.reshape(6, 8).copy()
+        got = ref("gather_nccl", {"RANKS": 2}, step=step, part=part, peers=peers, all=all_of, z=blank(3, 16))
+        assert np.array_equal(got["z"], np.concatenate(of, axis=1))
+        assert np.array_equal(got["all"], np.concatenate(of))
+
+
 def test_sum_by_nccl(ref):
     """Alone the part is the sum; of several ranks the library has made it."""
     g = rng()

@@ -45,7 +45,8 @@ static int captured(Gpu *g, Nccl *n, CuGraph graph, CuGraphNode *nodes, int *n_n
 static bool graph_runs(Gpu *g, Nccl *n, uint8_t *host)
 {
 	const CuPtr from = g->memory, to = g->memory + BYTES;
-	const NcclSum apart = {from, to, BYTES / 2, DT_bf16, g->stream}, in_place = {to, to, BYTES / 2, DT_bf16, g->stream};
+	const NcclSum apart = {from, to, BYTES / 2, DT_bf16, g->stream, false};
+	const NcclSum in_place = {to, to, BYTES / 2, DT_bf16, g->stream, false};
 	CuGraph graph;
 	CuGraphExec exec = NULL;
 	CuGraphNode nodes[8];
@@ -72,7 +73,7 @@ static bool graph_runs(Gpu *g, Nccl *n, uint8_t *host)
 
 static bool stream_runs(Gpu *g, Nccl *n, uint8_t *host)
 {
-	const NcclSum s = {g->memory, g->memory + BYTES, BYTES / 4, DT_f32, g->stream};
+	const NcclSum s = {g->memory, g->memory + BYTES, BYTES / 4, DT_f32, g->stream, false};
 	const char *call = "", *about = "";
 	const bool good = gpu_ok(g, g->driver.MemsetD8Async(s.from, 0x3d, BYTES, g->stream), "cuMemsetD8Async") &&
 		gpu_ok(g, g->driver.MemsetD8Async(s.to, 0, BYTES, g->stream), "cuMemsetD8Async") &&

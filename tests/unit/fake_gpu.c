@@ -147,7 +147,8 @@ static void meet_at(const FakeGpu *g, const Phase *p, const Launch *l, const voi
 		part = l->args[i].operand == op_operand(l->op, "part") ? &l->args[i] : part;
 		peers = l->args[i].operand == op_operand(l->op, "peers") ? &l->args[i] : peers;
 	}
-	if (peers && l->op != OP_sum_nccl && ((uint32_t *)address(params, peers))[PEER_RANKS] > 1)
+	const bool is_own = peers && l->op != OP_sum_nccl && l->op != OP_gather_nccl;
+	if (is_own && ((uint32_t *)address(params, peers))[PEER_RANKS] > 1)
 		meet(g, &p->bufs[part->buf], address(params, part), address(params, peers), elements(&p->bufs[peers->buf]), c,
 			parts);
 }

@@ -1,10 +1,11 @@
 /* fake_libcuda.c - the fake driver as a libcuda.so.1, so that whole commands run on a card that is not there.
  *
  * The test sets LD_LIBRARY_PATH to its folder and, of the card, FAKE_CUDA_CC ("8.0") and FAKE_CUDA_NAME, and how many
- * there are, FAKE_CUDA_DEVICES; what op FAKE_CUDA_BAD leaves in layer 0 is three times too large; with FAKE_CUDA_IDLE
- * kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file FAKE_CUDA_FAULT, no graph can
- * be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word of the process's command line
- * that ends in ".bin"; kernels of a process without one do nothing.
+ * there are, FAKE_CUDA_DEVICES; what op FAKE_CUDA_BAD leaves in layer 0 is three times too large, "OP@N": on device N
+ * alone; with FAKE_CUDA_LIES kernel nodes of the device of that number are said to be a block wider; with
+ * FAKE_CUDA_IDLE kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file
+ * FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word
+ * of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
  * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
 #include "artifacts/op_table.h"
@@ -41,6 +42,26 @@ static CuResult launch_slowly(CuGraphExec exec, CuStream stream)
 {
 	usleep((useconds_t)atoi(getenv("FAKE_CUDA_SLOW")));
 	return launch_graph(exec, stream);
+}
+
+static CuResult (*retain_context)(CuContext *context, CuDevice device);
+static CuResult (*tell_node)(CuGraphNode node, CuKernelNode *params);
+static int bad_device = -1, device_at_hand = -1;
+
+/* Which device this process is of; faults of one device alone are of that. */
+static CuResult retain_and_note(CuContext *context, CuDevice device)
+{
+	device_at_hand = device;
+	if (bad_device >= 0 && bad_device != device)
+		gpu.bad_factor = 0;
+	return retain_context(context, device);
+}
+
+static CuResult lie_about_node(CuGraphNode node, CuKernelNode *params)
+{
+	const CuResult r = tell_node(node, params);
+	params->grid[0] += device_at_hand == atoi(getenv("FAKE_CUDA_LIES"));
+	return r;
 }
 
 static bool plan_of_command_line(char path[static 4096])
@@ -94,14 +115,22 @@ static void start(void)
 		launch_graph = table.GraphLaunch;
 		table.GraphLaunch = launch_slowly;
 	}
+	retain_context = table.DevicePrimaryCtxRetain;
+	table.DevicePrimaryCtxRetain = retain_and_note;
+	if (getenv("FAKE_CUDA_LIES")) {
+		tell_node = table.GraphKernelNodeGetParams;
+		table.GraphKernelNodeGetParams = lie_about_node;
+	}
 	if (!plan_of_command_line(path) || !read_plan(path))
 		return;
 	fake_gpu_start(&gpu, &fake, &artifact);
 	if (getenv("FAKE_CUDA_IDLE"))
 		fake.execute = NULL;
 	const char *bad = getenv("FAKE_CUDA_BAD");
+	const size_t named = bad ? strcspn(bad, "@") : 0;
+	bad_device = bad && bad[named] ? atoi(bad + named + 1) : -1;
 	for (int op = 0; bad && op < OP_COUNT; op++)
-		if (strcmp(op_table[op].name, bad) == 0) {
+		if (strlen(op_table[op].name) == named && strncmp(op_table[op].name, bad, named) == 0) {
 			gpu.bad_op = (OpKind)op;
 			gpu.bad_factor = 3;
 		}

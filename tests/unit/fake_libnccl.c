@@ -151,7 +151,7 @@ EXPORT const char *ncclGetLastError(const Comm *c)
 	return last_error;
 }
 
-typedef struct Sum { Comm *comm; const void *from; void *to; size_t count; int dtype; } Sum;
+typedef struct Sum { Comm *comm; const void *from; void *to; size_t count; int dtype; bool gathers; } Sum;
 
 static float at(const void *from, size_t i, int dtype)
 {
@@ -188,7 +188,9 @@ static void make_sum(void *params)
 	for (int r = 0; r < c->n; r++)
 		while ((int32_t)(atomic_load(&c->w->shown[r]) - c->made) < 0)
 			usleep(20);
-	for (size_t i = 0; i < s->count; i++) {
+	for (int r = 0; r < c->n && s->gathers; r++)
+		memcpy((char *)s->to + (size_t)r * bytes, part[r], bytes);
+	for (size_t i = 0; i < s->count && !s->gathers; i++) {
 		float sum = at(part[0], i, s->dtype);
 		for (int r = 1; r < c->n; r++)
 			sum += at(part[r], i, s->dtype);
@@ -196,12 +198,13 @@ static void make_sum(void *params)
 	}
 }
 
-EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int dtype, int op, Comm *c, CuStream stream)
+static int add(const Sum *s, int op, CuStream stream)
 {
+	Comm *c = s->comm;
+	const int dtype = s->dtype;
 	bool (*on_stream)(void (*fn)(void *), const void *params, size_t n);
 	uint64_t none = 0;
-	const uint64_t asked = (uint64_t)count << 8 | (uint64_t)dtype;
-	BEGIN("ncclAllReduce");
+	const uint64_t asked = (uint64_t)s->count << 9 | (uint64_t)s->gathers << 8 | (uint64_t)dtype;
 	if (c->is_over || op != 0 || (dtype != 7 && dtype != 9) || !stream || c->asked == MOST_CALLS)
 		return misused("a sum of what is none");
 	_Atomic uint64_t *same = &c->w->asked[c->asked++];
@@ -212,6 +215,18 @@ EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int dtype, in
 	if (!found)
 		return misused("the driver is not the fake one");
 	memcpy(&on_stream, &found, sizeof found);
-	on_stream(make_sum, &(Sum){c, from, to, count, dtype}, sizeof(Sum));
+	on_stream(make_sum, s, sizeof *s);
 	return 0;
+}
+
+EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int dtype, int op, Comm *c, CuStream stream)
+{
+	BEGIN("ncclAllReduce");
+	return add(&(Sum){c, from, to, count, dtype, false}, op, stream);
+}
+
+EXPORT int ncclAllGather(const void *from, void *to, size_t count, int dtype, Comm *c, CuStream stream)
+{
+	BEGIN("ncclAllGather");
+	return add(&(Sum){c, from, to, count, dtype, true}, 0, stream);
 }

@@ -1,5 +1,6 @@
 /* test_receipt.c - what ran beside what was planned: on the fake driver, whose kernels run as late as edges allow. */
 #include "artifacts/memory.h"
+#include "artifacts/op_table.h"
 #include "tests/unit/receipt_call.h"
 #include "tests/unit/rig.h"
 
@@ -67,6 +68,50 @@ static void what_ran_is_what_was_planned(void **state)
 	watch_end(&w);
 	rig_close(&r);
 	free(ran);
+}
+
+/* As NCCL's are: before the launches that are to have what they make, and as many as the plan has of those. */
+static void kernels_of_nccl_are_counted_apart(void **state)
+{
+	Rig r;
+	Watch w;
+	Match m;
+	Ran *ran = calloc(1, sizeof *ran), *more = calloc(1, sizeof *more);
+	int steps = 0;
+	(void)state;
+	rig_plan(&r, "llama", 0);
+	open_watched(&r, &w, ran);
+	run_some(&r);
+	int phase = 0;
+	while (w.plan->phases[phase].kind != DECODE)
+		phase++;
+	for (int i = 0; i < w.n_log; i++)
+		steps += w.log[i].phase == phase ? w.log[i].steps : 0;
+	Launch *l = &w.plan->phases[phase].launches[2];
+	const OpKind was = l->op;
+	assert_true(steps > 1);
+	for (int given = steps - 1; given <= steps + 1; given++) {
+		more->n = 0;
+		for (int i = 0; i < ran->n; i++) {
+			if (i < given)
+				more->at[more->n++] = (RanKernel){.seen = {.name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"}};
+			more->at[more->n++] = ran->at[i];
+		}
+		l->op = OP_sum_nccl;
+		assert_true(receipt_match(&w, more->at, more->n, &m));
+		assert_int_equal(m.nccl_planned, steps);
+		assert_int_equal(m.nccl_observed, given);
+		assert_int_equal(m.observed, ran->n);
+		assert_int_equal(m.first_difference[0] == 0, given == steps);
+		l->op = was;
+	}
+	more->at[0].seen.name = "ncclDevKernel"; /* a plan that has none */
+	assert_true(receipt_match(&w, more->at, ran->n, &m));
+	assert_true(m.first_difference[0]);
+	watch_end(&w);
+	rig_close(&r);
+	free(ran);
+	free(more);
 }
 
 static void each_difference_is_seen(void **state)
@@ -163,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_ran_is_what_was_planned), cmocka_unit_test(each_difference_is_seen),
+		cmocka_unit_test(kernels_of_nccl_are_counted_apart),
 		cmocka_unit_test(a_swapped_function_is_seen_in_the_graphs_and_in_what_ran),
 		cmocka_unit_test(a_listener_says_why_it_hears_nothing), cmocka_unit_test(sizes_are_read)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

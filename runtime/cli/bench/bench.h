@@ -38,6 +38,8 @@ typedef struct BenchRow {
 	double gbps, tflops; /* bytes and flops over time */
 	BoundKind bound;
 	double percent;      /* of the bound's rate; 0 without one */
+	int collectives;     /* of these steps' launches, those that wait for other ranks; 0 = not timed */
+	double collective_us; /* of one step, on their own */
 	int nodes;           /* launches of one step: nodes of its CUDA graph; 0 on the reference device */
 	double layer_launches; /* of them in a layer, on average */
 	Experts experts;

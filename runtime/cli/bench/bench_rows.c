@@ -7,6 +7,7 @@
  * deep context is read in once; bytes are those of the context that was there in the middle.
  */
 #include "runtime/cli/bench/bench.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <stdarg.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { REPS_DEFAULT = 3, MAX_REPS = 1000 };
+enum { REPS_DEFAULT = 3, MAX_REPS = 1000, COLLECTIVE_REPS = 20 };
 
 static int reps_of(const Bench *b) { return b->args->reps > 0 ? b->args->reps : REPS_DEFAULT; }
 
@@ -186,6 +187,16 @@ static bool fits(const Bench *b, BenchRow *row, int batch, int positions)
 	return !row->skipped[0];
 }
 
+/* Of a step of that phase, which was the last one. */
+static int time_collectives(Bench *b, BenchRow *row, const Phase *p)
+{
+	const int n = p && b->args->seat ? phase_collectives(p) : 0;
+	AtlasStatus s = n ? ranked_collectives(session_device(b->session), (int)(p - b->target->phases), COLLECTIVE_REPS,
+		&row->collective_us) : ATLAS_OK;
+	row->collectives = s == ATLAS_OK ? n : 0;
+	return s == ATLAS_OK ? 0 : cli_fail(b->args, &session_device(b->session)->error);
+}
+
 static int run_prefill(Bench *b, BenchRow *row)
 {
 	double ms[MAX_REPS];
@@ -213,7 +224,7 @@ static int run_prefill(Bench *b, BenchRow *row)
 	Work w = prompt_work(b, row, &nodes, &p);
 	row->nodes = nodes;
 	finish_row(b, row, &w, row->tokens, p);
-	return 0;
+	return row->tokens <= b->device.prefill_rows ? time_collectives(b, row, p) : 0;
 }
 
 /* *ended = a sequence came to its end: its logits were no numbers. */
@@ -283,7 +294,7 @@ static int run_decode(Bench *b, BenchRow *row)
 	Work w = p ? phase_work(p, &use) : (Work){0};
 	row->nodes = p ? p->n_launches : 0;
 	finish_row(b, row, &w, row->batch, p);
-	return 0;
+	return time_collectives(b, row, p);
 }
 
 int bench_run_rows(Bench *b)

@@ -66,6 +66,9 @@ static void text_row(const Bench *b, const BenchRow *r, FILE *out)
 			ratio.verdict ? ratio.verdict : "");
 	if (r->kind == ROW_SPECULATE)
 		fprintf(out, "   %.2f tokens a step, %.1f %% of drafts", r->step_tokens, 100 * r->accepted);
+	if (r->collectives)
+		fprintf(out, "   %d collectives alone %.3f ms, %.1f %%", r->collectives, r->collective_us / 1e3,
+			r->collective_us / (10 * r->ms));
 	fputc('\n', out);
 }
 
@@ -264,6 +267,12 @@ static void json_row(const Bench *b, const BenchRow *r, FILE *out)
 	if (r->nodes) {
 		fprintf(out, ", \"nodes\": %d, ", r->nodes);
 		number(out, "layer_launches", r->layer_launches);
+	}
+	if (r->collectives) {
+		fprintf(out, ", \"collectives\": %d, ", r->collectives);
+		number(out, "collective_us", r->collective_us);
+		fputs(", ", out);
+		number(out, "collective_share", r->collective_us / (1e3 * r->ms));
 	}
 	const BenchRatio ratio = bench_ratio(b, r);
 	if (ratio.ratio > 0) {

@@ -8,10 +8,14 @@
  */
 #include "artifacts/expr.h"
 #include "artifacts/numbers.h"
+#include "artifacts/peers.h"
+#include "artifacts/ranks.h"
 #include "artifacts/schema.h"
 #include "runtime/cli/trust/certify.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/cpu/ref_ops.h"
+#include "runtime/meet/rank_parts.h"
+#include "runtime/ranks/cuda_peers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -137,7 +141,10 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	const bool is_cut = can_be_cut(l->op);
 	h->buf = &p->bufs[a->buf];
 	h->dims = operand_shape(l->op, a->operand);
-	h->is_own = h->buf->arena == ARENA_RING || o->of >= OF_own;
+	/* on several ranks a draw reads gathered logits, and nothing the best of a rank's own, of which the last part ends
+	 * where the ids of all ranks would */
+	const bool is_unread = m->artifact->ranks.n && strncmp(o->name, "best", 4) == 0;
+	h->is_own = h->buf->arena == ARENA_RING || o->of >= OF_own || is_unread;
 	h->n = 1;
 	for (int i = 0; i < h->buf->n_dims; i++) {
 		char count = is_cut ? counts(h->dims, i) : 0;
@@ -225,11 +232,40 @@ static void run_inner(void *ctx, const RefCall *call)
 	inner->failed |= !run_threads(inner->pool, call);
 }
 
+/* What NCCL has made of all ranks' parts is given to the reference too, and not judged: the others' are not there. */
+static AtlasStatus take_from_nccl(Measure *m, const Launch *l)
+{
+	Held *made = &m->held[op_operand(l->op, l->op == OP_gather_nccl ? "all" : "sum")];
+	Held *peers = &m->held[op_operand(l->op, "peers")];
+	((int32_t *)peers->want)[PEER_RANKS] = ranks_of(&m->artifact->ranks);
+	const AtlasStatus s = cuda_read_bytes(m->device, made->buf, made->before);
+	void *values = s == ATLAS_OK ? take_values(made, made->before) : NULL;
+	if (!values)
+		return s == ATLAS_OK ? no_memory(m) : s;
+	memcpy(made->want, values, (size_t)made->n * 4);
+	free(values);
+	made->is_own = true;
+	return ATLAS_OK;
+}
+
+/* Operands of a collective that other ranks have. */
+static AtlasStatus take_parts(Measure *m, const Phase *p, const Launch *l, RankParts *parts)
+{
+	*parts = (RankParts){.n = 0};
+	if (!m->artifact->ranks.n || op_operand(l->op, "peers") < 0)
+		return ATLAS_OK;
+	if (is_by_nccl(l->op))
+		return take_from_nccl(m, l);
+	const Held *part = &m->held[op_operand(l->op, "part")];
+	return rank_parts(m->device, p, l, part->want, part->n, parts);
+}
+
 /* Fills `want` of what the launch writes. False: no memory. */
-static bool run_reference(Measure *m, const Launch *l)
+static bool run_reference(Measure *m, const Launch *l, const RankParts *parts)
 {
 	Inner inner = {m->pool, false};
-	RefCall call = {.op = l->op, .attrs = attrs_of(m, l), .inner = run_inner, .inner_ctx = &inner};
+	RefCall call = {.op = l->op, .attrs = attrs_of(m, l), .inner = run_inner, .inner_ctx = &inner,
+		.ranks = parts->of, .n_ranks = parts->n};
 	for (int i = 0; i < op_table[l->op].n_operands; i++) {
 		const Held *h = &m->held[i];
 		if (!h->buf)
@@ -319,9 +355,8 @@ static Dtype judged_as(const Measure *m, const OpInfo *op, Dtype result)
 	return d;
 }
 
-static CertOp *find_op(Measure *m, const char *phase, const Launch *l, const char *kernel, const char *result)
+static CertOp *find_op(Certificate *c, const char *phase, const Launch *l, const char *kernel, const char *result)
 {
-	Certificate *c = m->c;
 	for (int i = 0; i < c->n_ops; i++)
 		if (c->ops[i].op == l->op && strcmp(c->ops[i].phase, phase) == 0 && strcmp(c->ops[i].kernel, kernel) == 0 &&
 			strcmp(c->ops[i].result, result) == 0)
@@ -345,7 +380,7 @@ static bool note(Measure *m, const Phase *p, const Launch *l, int operand, const
 	const Dtype stored = m->held[operand].buf->dtype;
 	char phase[32];
 	snprintf(phase, sizeof phase, "%s", PHASE_LABEL(p));
-	CertOp *o = find_op(m, phase, l, kernel, info->operands[operand].name);
+	CertOp *o = find_op(m->c, phase, l, kernel, info->operands[operand].name);
 	if (!o)
 		return false;
 	o->stored = stored;
@@ -366,12 +401,32 @@ static bool note(Measure *m, const Phase *p, const Launch *l, int operand, const
 	return true;
 }
 
+bool measure_add(Certificate *c, const CertOp *x)
+{
+	const Launch l = {.op = x->op, .layer = x->layer};
+	CertOp *o = find_op(c, x->phase, &l, x->kernel, x->result);
+	if (!o)
+		return false;
+	o->stored = x->stored;
+	o->dtype = x->dtype;
+	o->launches += x->launches;
+	o->values += x->values;
+	o->cosine = fmin(o->cosine, x->cosine);
+	o->rms = fmax(o->rms, x->rms);
+	o->layer = x->max > o->max ? x->layer : o->layer;
+	o->max = fmax(o->max, x->max);
+	return true;
+}
+
 static AtlasStatus judge_launch(Measure *m, const Phase *p, const Launch *l)
 {
 	const OpInfo *op = &op_table[l->op];
 	void *got[PLAN_MAX_OPERANDS] = {0};
 	bool *differs = calloc((size_t)p->rows + (size_t)p->outs + 1, 1), has_floats = false;
-	AtlasStatus s = differs && run_reference(m, l) ? ATLAS_OK : no_memory(m);
+	RankParts parts;
+	AtlasStatus s = take_parts(m, p, l, &parts);
+	s = s == ATLAS_OK && !(differs && run_reference(m, l, &parts)) ? no_memory(m) : s;
+	rank_parts_free(&parts);
 	for (int i = 0; i < op->n_operands && s == ATLAS_OK; i++) {
 		Held *h = &m->held[i];
 		has_floats |= h->buf && h->buf->dtype != DT_i32;
@@ -450,7 +505,7 @@ void measure_bucket(Measure *m, int phase)
 {
 	m->phase = phase;
 	m->has_acquired = m->c->n_ops > 0;
-	cuda_halt(m->device, look, m, phase);
+	cuda_halt(m->device, phase < 0 ? NULL : look, m, phase);
 }
 
 void measure_end(Measure *m)

@@ -5,6 +5,7 @@
  */
 #include "runtime/cli/bench/bench.h"
 #include "runtime/cuda.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static int open_session(Bench *b)
 	b->cold.graphs = 1e3 * b->device.graphs_seconds;
 	b->cold.weights = 1e3 * b->device.weights_seconds;
 	CudaView view;
-	if (cuda_view(session_device(b->session), &view))
+	if (cuda_view(ranked_inner(session_device(b->session)), &view))
 		cli_name_driver(view.cu, b->driver);
 	session_prescribe(b->session, b->args->acceptance);
 	session_speculate(b->session, false); /* but for rows that do */

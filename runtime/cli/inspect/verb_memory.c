@@ -9,6 +9,7 @@
 #include "runtime/cli/trust/receipt.h"
 #include "runtime/cuda.h"
 #include "runtime/plan_handle.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ enum { MAX_BUCKETS = 128 };
 typedef struct Ledger {
 	const Args *args;
 	AtlasPlan *plan;
-	AtlasSession *session; /* NULL = nothing is measured */
+	AtlasSession *session;
+	bool is_measured;
 	Watch watch;
 	const TargetPlan *target;
 	MemoryItem items[MEMORY_MAX_ITEMS]; int n_items;
@@ -36,14 +38,33 @@ static int64_t bar(const Ledger *l)
 	return l->predicted / 100 > least ? l->predicted / 100 : least;
 }
 
-static bool is_within(const Ledger *l) { return llabs(l->peak - l->predicted) <= bar(l); }
+static bool is_near(const Ledger *l, int64_t peak) { return llabs(peak - l->predicted) <= bar(l); }
+
+static int n_ranks(const Ledger *l) { return seen_ranks(l->args, &l->plan->artifact); }
+
+/* What another rank took at most. */
+static int64_t peak_of(const Ledger *l, int rank)
+{
+	const RankSeen *s = &l->args->seen[rank];
+	return s->free_bytes[WATCH_CONTEXT] - s->least_free;
+}
+
+/* On all ranks. */
+static bool is_within(const Ledger *l)
+{
+	bool is = is_near(l, l->peak);
+	for (int r = 1; r < n_ranks(l); r++)
+		is &= is_near(l, peak_of(l, r));
+	return is;
+}
 
 static int note(Ledger *l, const Phase *phase)
 {
 	CudaView v;
 	size_t free_bytes = 0, total_bytes;
 	CuContext popped;
-	CuResult r = cuda_view(session_device(l->session), &v) ? v.cu->CtxPushCurrent(v.context) : CU_NO_DEVICE;
+	Device *own = ranked_inner(session_device(l->session));
+	CuResult r = cuda_view(own, &v) ? v.cu->CtxPushCurrent(v.context) : CU_NO_DEVICE;
 	if (r == CU_SUCCESS) {
 		r = v.cu->MemGetInfo(&free_bytes, &total_bytes);
 		v.cu->CtxPopCurrent(&popped);
@@ -66,8 +87,15 @@ static int measure(Ledger *l)
 		return code;
 	l->target = l->watch.plan;
 	code = note(l, NULL);
-	return code ? code : receipt_run_buckets(l->args, l->session, &l->plan->artifact.graph, l->target, 4, after_bucket,
+	code = code ? code : receipt_run_buckets(l->args, l->session, &l->plan->artifact.graph, l->target, 4, after_bucket,
 		l);
+	atlas_session_close(l->session); /* the other ranks end */
+	l->session = NULL;
+	const int silent = code ? 0 : seen_all(l->args, &l->plan->artifact);
+	if (silent)
+		code = cli_say(l->args, EXIT_ENVIRONMENT, "rank %d has not said what it took", silent);
+	l->is_measured = !code;
+	return code;
 }
 
 static void predict(Ledger *l)
@@ -95,7 +123,7 @@ static void print_text(const Ledger *l)
 	for (int i = 0; i < l->n_items; i++)
 		printf("  %-21s %-6s %16lld bytes\n", l->items[i].name, l->items[i].is_on_device ? "device" : "host",
 			(long long)l->items[i].bytes);
-	if (!l->session)
+	if (!l->is_measured)
 		return;
 	puts("measured, while opening:");
 	for (int s = 0; s < N_STAGES; s++)
@@ -107,8 +135,14 @@ static void print_text(const Ledger *l)
 		printf("  %-28s %16lld bytes, %+lld\n", l->buckets[i].phase ? PHASE_LABEL(l->buckets[i].phase) : "opened",
 			(long long)l->buckets[i].bytes,
 			(long long)(l->buckets[i].bytes - l->predicted));
-	printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)l->peak / (1 << 20),
-		(double)l->predicted / (1 << 20), is_within(l) ? "within" : "further apart than", (double)bar(l) / (1 << 20));
+	for (int r = 0; r < n_ranks(l); r++) {
+		const int64_t peak = r ? peak_of(l, r) : l->peak;
+		if (n_ranks(l) > 1)
+			printf("rank %d: ", r);
+		printf("peak %.1f MiB, predicted %.1f MiB: %s %.1f MiB\n", (double)peak / (1 << 20),
+			(double)l->predicted / (1 << 20), is_near(l, peak) ? "within" : "further apart than",
+			(double)bar(l) / (1 << 20));
+	}
 }
 
 static void print_json(const Ledger *l)
@@ -123,7 +157,7 @@ static void print_json(const Ledger *l)
 			(long long)l->items[i].bytes);
 	}
 	fputs("],\n \"measured\": ", stdout);
-	if (!l->session) {
+	if (!l->is_measured) {
 		puts("null}");
 		return;
 	}
@@ -137,6 +171,9 @@ static void print_json(const Ledger *l)
 		printf("%s{\"phase\": \"%s\", \"rows\": %d, \"each\": %d, \"bytes\": %lld}", i ? ", " : "",
 			of ? phase_name(of->kind) : "opened", of ? of->rows : 0, of ? of->each : 0, (long long)l->buckets[i].bytes);
 	}
+	for (int r = 1; r < n_ranks(l); r++)
+		printf("%s{\"rank\": %d, \"peak\": %lld, \"within\": %s}", r > 1 ? ", " : "],\n  \"other_ranks\": [", r,
+			(long long)peak_of(l, r), is_near(l, peak_of(l, r)) ? "true" : "false");
 	puts("]}}");
 }
 

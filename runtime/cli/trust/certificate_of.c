@@ -2,6 +2,7 @@
 #include "artifacts/why.h"
 #include "runtime/cli/trust/certify.h"
 #include "runtime/plan_handle.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <stdlib.h>
@@ -98,7 +99,7 @@ int certificate_required(const Args *args, const AtlasPlan *plan, AtlasSession *
 	char why[768];
 	CudaView view;
 	int major = 0, minor = 0;
-	if (session && !cuda_view(session_device(session), &view))
+	if (session && !cuda_view(ranked_inner(session_device(session)), &view))
 		return cli_say(args, EXIT_INTEGRITY, "--require-certified: certificates are for GPUs, and this is device %s",
 			session_device(session)->ops->kind);
 	if (session) {

@@ -8,7 +8,9 @@
 #include "runtime/cli/trust/certify.h"
 #include "artifacts/op_table.h"
 #include "runtime/cli/cli_trace.h"
+#include "runtime/cli/trust/receipt.h"
 #include "runtime/plan_handle.h"
+#include "runtime/ranks/rank_device.h"
 #include "runtime/session.h"
 
 #include <math.h>
@@ -118,24 +120,28 @@ static bool is_measured(const Work *w, const Phase *p)
 	return false;
 }
 
-/* All buckets of prefill and decode, or those that draft and verify. */
-static int measure_launches(Work *w, bool drafts)
+static bool has_verify(const TargetPlan *t)
 {
-	AtlasSession *session = NULL;
-	int code = open_gpu(w, drafts ? drafter_of(graph_of(w)) : "off", &session);
-	if (code)
-		return code;
-	Device *device = session_device(session);
-	Measure *m = measure_start(device, &w->plan->artifact, w->args->threads, &w->c, w->coarsest);
-	const TargetPlan *target = m ? cuda_target(device) : NULL;
-	AtlasStatus s = m ? ATLAS_OK : ATLAS_NO_MEMORY;
-	for (int i = 0; m && i < target->n_phases && s == ATLAS_OK; i++) {
+	for (int p = 0; p < t->n_phases; p++)
+		if (t->phases[p].kind == VERIFY)
+			return true;
+	return false;
+}
+
+/* Steps in all buckets of prefill and decode, or in those that draft and verify. */
+static AtlasStatus measure_buckets(Work *w, AtlasSession *session, Measure *m, bool drafts)
+{
+	Device *device = ranked_inner(session_device(session));
+	const TargetPlan *target = cuda_target(device);
+	AtlasStatus s = ATLAS_OK;
+	for (int i = 0; i < target->n_phases && s == ATLAS_OK; i++) {
 		const Phase *p = &target->phases[i];
 		if (drafts ? p->kind != VERIFY : p->kind != PREFILL && p->kind != DECODE)
 			continue;
 		if (!w->args->quiet)
 			cli_say(w->args, 0, "measuring %s", PHASE_LABEL(p));
 		measure_bucket(m, i);
+		s = ranked_measure(session_device(session), i);
 		session_force_rows(session, p->each);
 		/* two prompts share a chunk, which must not be too large for this bucket; the largest one takes any */
 		const int whole = w->prompt.n, room = p->rows > 2 * FEW ? p->rows - FEW : p->rows;
@@ -148,6 +154,28 @@ static int measure_launches(Work *w, bool drafts)
 		for (; b.shift < TRIES && s == ATLAS_OK && !is_measured(w, p); b.shift++) /* an answer may end at once */
 			s = run_sequences(w, session, &b);
 	}
+	return s;
+}
+
+/* Ranks have one session, in which steps that draft come last. */
+static int measure_launches(Work *w, bool drafts)
+{
+	AtlasSession *session = NULL;
+	const bool may_draft = drafts || (w->args->seat && graph_of(w)->verify_rows);
+	int code = open_gpu(w, may_draft ? drafter_of(graph_of(w)) : "off", &session);
+	if (code)
+		return code;
+	session_speculate(session, drafts);
+	Device *device = ranked_inner(session_device(session));
+	Measure *m = measure_start(device, &w->plan->artifact, w->args->threads, &w->c, w->coarsest);
+	const TargetPlan *target = m ? cuda_target(device) : NULL;
+	AtlasStatus s = m ? measure_buckets(w, session, m, drafts) : ATLAS_NO_MEMORY;
+	if (s == ATLAS_OK && w->args->seat && has_verify(target)) {
+		session_speculate(session, true);
+		s = measure_buckets(w, session, m, true);
+		session_speculate(session, false);
+	}
+	s = s == ATLAS_OK ? ranked_measure(session_device(session), -1) : s;
 	if (s != ATLAS_OK)
 		code = m ? cli_fail_session(w->args, session, s) : short_of_memory(w);
 	CudaView view;
@@ -162,6 +190,9 @@ static int measure_launches(Work *w, bool drafts)
 	if (!code && !drafts) /* with graphs again */
 		code = trace_prompt(w->args, w->plan, session, &w->prompt, true, NULL, &w->got);
 	atlas_session_close(session);
+	const int silent = code ? 0 : seen_certificate(w->args, &w->plan->artifact, &w->c);
+	if (silent)
+		code = cli_say(w->args, EXIT_ENVIRONMENT, "rank %d has not said what it has measured", silent);
 	return !code && cli_interrupted() ? EXIT_INTERRUPTED : code;
 }
 
@@ -259,9 +290,8 @@ static bool has_drafts(const Work *w)
 {
 	const Artifact *a = &w->plan->artifact;
 	for (int i = 0; i < a->n_targets; i++)
-		for (int p = 0; p < a->targets[i].n_phases && strcmp(a->targets[i].target, w->c.target) == 0; p++)
-			if (a->targets[i].phases[p].kind == VERIFY)
-				return true;
+		if (strcmp(a->targets[i].target, w->c.target) == 0 && has_verify(&a->targets[i]))
+			return true;
 	return false;
 }
 
@@ -281,7 +311,7 @@ int certify_plan(const Args *args, const AtlasPlan *plan, const Driver *driver, 
 	int code = w.coarsest ? make_prompt(&w, tokens) : short_of_memory(&w);
 	if (!code)
 		code = measure_launches(&w, false);
-	if (!code && has_drafts(&w))
+	if (!code && has_drafts(&w) && !args->seat)
 		code = measure_launches(&w, true);
 	if (!code)
 		code = add_phases(&w) ? measure_layers(&w) : short_of_memory(&w);

@@ -12,8 +12,10 @@ typedef struct Measure Measure;
 /* Figures go into c->ops. coarsest [n_layers + 1]: the least exact dtype that launches of a layer are judged by, in
  * prefill. NULL: no memory. */
 Measure *measure_start(Device *device, const Artifact *artifact, int threads, Certificate *c, Dtype *coarsest);
-/* From now on the device's steps are looked at, and run in the bucket of that phase where they fit it. */
+/* From now on the device's steps are looked at, and run in the bucket of that phase where they fit it; -1: no more. */
 void measure_bucket(Measure *m, int phase);
+/* Figures of another rank's launches into c->ops: of each the worse one. False: no memory. */
+bool measure_add(Certificate *c, const CertOp *of_rank);
 void measure_end(Measure *m); /* NULL is fine. The device must still be open */
 
 /* certify.c ---------------------------------------------------------------------------------------------- */

@@ -90,7 +90,7 @@ int receipt_run_buckets(const Args *args, AtlasSession *session, const Graph *g,
 }
 
 /* The watch needs the plan of the device's target while the session opens: the one that a session on it would have. */
-static const TargetPlan *target_of_device(const Args *args, const AtlasPlan *plan)
+const TargetPlan *receipt_target(const Args *args, const AtlasPlan *plan)
 {
 	Driver cu;
 	CuDevice device;
@@ -110,8 +110,8 @@ int receipt_open(const Args *args, const AtlasPlan *plan, Watch *w, AtlasSession
 		.device_index = args->device_index, .speculate = cli_speculate(args)};
 	if (plan->by_reference && !args->weights_dir)
 		return cli_say(args, EXIT_USAGE, "the plan holds no weights: name the checkpoint's folder with --weights DIR");
-	watch_start(w, target_of_device(args, plan)); /* NULL: the opening says what is wrong */
-	if (session_open_watched(plan, &options, w->plan ? &w->hooks : NULL, NULL, session, &error) != ATLAS_OK)
+	watch_start(w, receipt_target(args, plan)); /* NULL: the opening says what is wrong */
+	if (session_open_watched(plan, &options, w->plan ? &w->hooks : NULL, args->seat, session, &error) != ATLAS_OK)
 		return cli_fail(args, &error);
 	return w->plan ? 0 : cli_say(args, EXIT_ENVIRONMENT, "the GPU cannot be watched");
 }

@@ -1,6 +1,7 @@
 /* receipt_watch.c - graphs against the plan while they are built, steps as they are given, and the comparison. */
 #include "artifacts/hash.h"
 #include "runtime/cli/trust/receipt.h"
+#include "runtime/ranks/cuda_peers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,12 +151,32 @@ static bool match_step(const TargetPlan *t, const Phase *p, int step, const RanK
 	return true;
 }
 
-bool receipt_match(const Watch *w, const RanKernel *ran, int n, Match *m)
+/* NCCL puts kernels of its own into the graphs, before the launches that are to have what they make: they are counted,
+ * and `ran` is what is left. */
+static int count_nccl(const Watch *w, RanKernel *ran, int n, Match *m)
+{
+	int left = 0;
+	for (int i = 0; i < w->n_log; i++) {
+		const Phase *p = &w->plan->phases[w->log[i].phase];
+		for (int k = 0; k < p->n_launches; k++)
+			m->nccl_planned += is_by_nccl(p->launches[k].op) ? w->log[i].steps : 0;
+	}
+	for (int i = 0; i < n && m->nccl_planned; i++)
+		if (strncmp(ran[i].seen.name, "nccl", 4) == 0)
+			m->nccl_observed++;
+		else
+			ran[left++] = ran[i];
+	return m->nccl_planned ? left : n;
+}
+
+bool receipt_match(const Watch *w, RanKernel *ran, int n, Match *m)
 {
 	const TargetPlan *t = w->plan;
 	Sha256 planned, observed;
 	int most = 1, at = 0, step = 0;
-	*m = (Match){.observed = n};
+	*m = (Match){.observed = 0};
+	n = count_nccl(w, ran, n, m);
+	m->observed = n;
 	for (int p = 0; p < t->n_phases; p++)
 		most = t->phases[p].n_launches > most ? t->phases[p].n_launches : most;
 	bool *done = malloc(sizeof *done * (size_t)most), is_equal = true;
@@ -178,6 +199,9 @@ bool receipt_match(const Watch *w, const RanKernel *ran, int n, Match *m)
 	if (is_equal && at < n)
 		snprintf(m->first_difference, sizeof m->first_difference, "%d launches more than planned, the first is %.80s",
 			n - at, ran[at].seen.name);
+	if (is_equal && at == n && m->nccl_observed != m->nccl_planned)
+		snprintf(m->first_difference, sizeof m->first_difference, "%lld kernels of NCCL where the plan has %lld "
+			"collectives", (long long)m->nccl_observed, (long long)m->nccl_planned);
 	sha256_end(&planned, m->planned_sha256);
 	sha256_end(&observed, m->observed_sha256);
 	free(done);

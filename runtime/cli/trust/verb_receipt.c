@@ -77,19 +77,10 @@ static void put_document(const Receipt *r, FILE *out)
 		(long long)r->watch.n_nodes, (long long)r->watch.n_bad);
 	cli_json_or_null(out, r->watch.first_bad);
 	fputc('}', out);
-	fprintf(out, ",\n \"launches\": {\"planned\": %lld, \"observed\": ", (long long)m->planned);
-	if (r->is_heard) {
-		fprintf(out, "%lld, \"out_of_place\": %lld", (long long)m->observed, (long long)m->out_of_place);
-		fputs(",\n  \"observed_sha256\": ", out);
-		json_hash(out, m->observed_sha256);
-		fputs(", \"first_difference\": ", out);
-		cli_json_or_null(out, m->first_difference);
-	} else {
-		fputs("null", out);
-	}
-	fputs(",\n  \"planned_sha256\": ", out);
-	json_hash(out, m->planned_sha256);
-	fprintf(out, "},\n \"equal\": %s,\n \"phases\": [", r->is_equal ? "true" : "false");
+	fputs(",\n ", out);
+	seen_put_launches(m, r->is_heard, out);
+	seen_put_ranks(r->args, &r->plan->artifact, out);
+	fprintf(out, ",\n \"equal\": %s,\n \"phases\": [", r->is_equal ? "true" : "false");
 	for (int p = 0, n = 0; p < r->watch.plan->n_phases; p++)
 		if (r->watch.plan->phases[p].kind != PROBE) {
 			fputs(n++ ? ",\n  " : "\n  ", out);
@@ -142,6 +133,10 @@ static void print_text(const Receipt *r, const Document *d)
 			(long long)r->match.planned, (long long)r->match.observed, (long long)r->match.out_of_place);
 	else
 		printf("launches          %lld planned, not observed: %s\n", (long long)r->match.planned, r->no_cupti);
+	if (r->is_heard && r->match.nccl_planned)
+		printf("kernels of NCCL   %lld planned, %lld observed\n", (long long)r->match.nccl_planned,
+			(long long)r->match.nccl_observed);
+	seen_print(r->args, &r->plan->artifact, &r->match, false);
 	print_hash("planned           ", r->match.planned_sha256);
 	if (r->is_heard)
 		print_hash("observed          ", r->match.observed_sha256);
@@ -153,6 +148,7 @@ static void print_text(const Receipt *r, const Document *d)
 		printf("different in a %s\n", r->watch.first_bad);
 	if (r->match.first_difference[0])
 		printf("different in what ran: %s\n", r->match.first_difference);
+	seen_print(r->args, &r->plan->artifact, &r->match, true);
 }
 
 /* CUPTI first, for it reports only graphs that are made while it listens. */
@@ -185,7 +181,11 @@ static int judge(Receipt *r)
 		return cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the steps that ran");
 	if (!r->is_heard)
 		r->match.first_difference[0] = 0;
-	r->is_equal = !r->watch.first_bad[0] && !r->match.first_difference[0];
+	const int silent = seen_all(r->args, &r->plan->artifact);
+	if (silent)
+		return cli_say(r->args, EXIT_ENVIRONMENT, "rank %d has not said what it ran", silent);
+	r->is_equal = !r->watch.first_bad[0] && !r->match.first_difference[0] &&
+		!seen_differs(r->args, &r->plan->artifact, &r->match);
 	Document d = {0};
 	int code = make_document(r, &d) ? 0 : cli_say(r->args, EXIT_ENVIRONMENT, "no memory for the receipt");
 	if (!code && r->args->output)

@@ -114,8 +114,6 @@ static int certify(const Args *args)
 			"--each-layer and --tolerance");
 	if (args->device && strcmp(args->device, "cpu") == 0)
 		return cli_say(args, EXIT_USAGE, "--certify compares a GPU with the reference device: leave --device cpu out");
-	if (args->seat)
-		return cli_say(args, EXIT_USAGE, "--certify compares the launches of one GPU: leave --devices and --ranks out");
 	int code = cli_open_plan(args, args->plan, &plan);
 	if (!code && (args->prompt || args->tokens))
 		code = cli_prompt_tokens(args, plan, &tokens);

@@ -1,4 +1,4 @@
-/* cli_ranks.c - a process for each rank of a plan.
+/* start_ranks.c - a process for each rank of a plan.
  *
  * One command is rank 0 and forks the others before it has a thread or a GPU; they open the plan themselves, follow it
  * and end with it. All ranks know of a failure; rank 0 alone prints it. Or each rank is a command of its own
@@ -6,7 +6,8 @@
  */
 #include "runtime/cli/cli.h"
 #include "runtime/ranks/nccl.h"
-#include "runtime/ranks/rank_meet.h"
+#include "runtime/cli/trust/receipt.h"
+#include "runtime/meet/rank_meet.h"
 #include "runtime/session.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* "0,1": GPUs by number, each once unless they may be shared. How many; 0 after having said what is wrong. */
@@ -56,9 +58,12 @@ static int follow(const Args *args, RankGroup *group, int device, AtlasError *er
 		return code;
 	}
 	const AtlasSessionOptions options = {.struct_size = sizeof options, .device_index = device,
-		.steps_ahead = args->steps_ahead > 0 ? args->steps_ahead : 0};
+		.steps_ahead = args->certify ? 1 : args->steps_ahead > 0 ? args->steps_ahead : 0}; /* as rank 0 */
 	const NcclRoad nccl = {nccl_load, args->nccl};
-	const AtlasStatus s = session_follow(plan, &options, &(RankSeat){group, args->share_gpu, &nccl}, error);
+	const RankSeat seat = {group, args->share_gpu, &nccl, NULL};
+	const AtlasStatus s = !args->seen ? session_follow(plan, &options, NULL, &seat, error)
+		: args->certify ? certify_follow(&own, plan, &options, &seat, error)
+		: receipt_follow(&own, plan, &options, &seat, error);
 	if (s != ATLAS_OK)
 		group_fail(group, error);
 	atlas_plan_close(plan);
@@ -86,8 +91,38 @@ typedef struct OwnSeat { RankSeat seat; NcclRoad nccl; } OwnSeat; /* the first m
 static void take_seat(Args *args, OwnSeat *own, RankGroup *group)
 {
 	own->nccl = (NcclRoad){nccl_load, args->nccl};
-	own->seat = (RankSeat){group, args->share_gpu, &own->nccl};
+	own->seat = (RankSeat){group, args->share_gpu, &own->nccl, NULL};
 	args->seat = &own->seat;
+}
+
+/* The key that all ranks have, from a file that its user alone can read; what ends its last line does not count. */
+static bool read_key(const Args *args, uint8_t key[MEET_KEY_MOST + 3], size_t *n)
+{
+	const char *path = args->rendezvous_key;
+	struct stat found;
+	if (!path) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: ranks that meet by TCP take --rendezvous-key FILE, the same bytes "
+			"on all hosts", args->rendezvous);
+		return false;
+	}
+	FILE *file = fopen(path, "rb");
+	const bool is_there = file && fstat(fileno(file), &found) == 0;
+	*n = is_there ? fread(key, 1, MEET_KEY_MOST + 3, file) : 0;
+	const int why = !is_there || ferror(file) ? errno : 0;
+	if (file)
+		fclose(file);
+	while (*n && (key[*n - 1] == '\n' || key[*n - 1] == '\r'))
+		--*n;
+	if (why)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: %s", path, strerror(why));
+	else if (found.st_mode & 077)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: others can read the file: chmod 600 it", path);
+	else if (*n < MEET_KEY_LEAST || *n > MEET_KEY_MOST)
+		cli_say(args, EXIT_BAD_INPUT, "--rendezvous-key %s: a key has %d to %d bytes", path, MEET_KEY_LEAST,
+			MEET_KEY_MOST);
+	else
+		return true;
+	return false;
 }
 
 static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
@@ -97,13 +132,31 @@ static bool meet_ranks(Args *args, int *code)
 {
 	AtlasError error = {0};
 	*code = EXIT_USAGE;
+	if (strcmp(args->verb, "receipt") == 0 || strcmp(args->verb, "memory") == 0 || args->certify) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: atlas %s%s starts all ranks itself", args->rendezvous, args->verb,
+			args->certify ? " --certify" : "");
+		return false;
+	}
 	if (args->ranks < 2 || args->rank < 0 || args->rank >= args->ranks || args->devices) {
 		cli_say(args, EXIT_USAGE, "--rendezvous %s: it takes --ranks N and --rank R, from 0 to N - 1, and not "
 			"--devices", args->rendezvous);
 		return false;
 	}
 	const int device = args->device_index > 0 ? args->device_index : 0;
-	RankGroup *group = group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
+	const bool is_remote = is_meet_address(args->rendezvous);
+	uint8_t key[MEET_KEY_MOST + 3];
+	size_t n_key = 0;
+	if (!is_remote && args->rendezvous_key) {
+		cli_say(args, EXIT_USAGE, "--rendezvous-key %s: it takes --rendezvous HOST:PORT", args->rendezvous_key);
+		return false;
+	}
+	if (is_remote && !read_key(args, key, &n_key)) {
+		*code = args->rendezvous_key ? EXIT_BAD_INPUT : EXIT_USAGE;
+		return false;
+	}
+	RankGroup *group = is_remote
+		? group_meet_hosts(args->rendezvous, (MeetKey){key, n_key}, args->ranks, args->rank, MEET_MS, &error)
+		: group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
 	OwnSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
 	if (!seat || group_join(group, args->rank, NULL, &error) != ATLAS_OK) {
 		*code = cli_fail(args, &error);
@@ -149,7 +202,8 @@ bool cli_start_ranks(Args *args, int *code)
 		return meet_ranks(args, code);
 	*code = EXIT_USAGE;
 	if (args->rank >= 0) {
-		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE, where the ranks meet", args->rank);
+		cli_say(args, EXIT_USAGE, "--rank %d: it takes --rendezvous FILE or HOST:PORT, where the ranks meet",
+			args->rank);
 		return false;
 	}
 	if (!args->devices && !args->ranks)
@@ -157,6 +211,10 @@ bool cli_start_ranks(Args *args, int *code)
 	const int n = choose_devices(args, devices);
 	if (n == 0)
 		return false;
+	if (n > 1 && !receipt_share(args, n)) {
+		*code = cli_say(args, EXIT_ENVIRONMENT, "no memory for what %d ranks see", n);
+		return false;
+	}
 	args->device_index = devices[0];
 	if (n == 1)
 		return true;

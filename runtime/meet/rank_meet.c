@@ -3,7 +3,7 @@
  * A greeting and its answer are records of a fixed size. A link ends with the process at its other end, which both
  * sides notice (group_link).
  */
-#include "runtime/ranks/rank_meet.h"
+#include "runtime/meet/greeting.h"
 #include "artifacts/seconds.h"
 #include "runtime/device.h"
 
@@ -19,13 +19,9 @@
 #include <unistd.h>
 
 enum {
-	MAGIC = 0x4b4e5241, LAYOUT = 1, TURN_MS = 50,
-	WORD_MS = 2000,  /* for a greeting that has begun */
+	TURN_MS = 50,
 	STALE_MS = 1000, /* a socket that is refused so long was left by an earlier run; rank 0 has just made another */
 };
-
-typedef struct Greeting { uint32_t magic, layout; int32_t n, rank; char version[32]; } Greeting;
-typedef struct Answer { uint32_t magic; int32_t status; char text[512]; } Answer;
 
 static int64_t now_ms(void) { return (int64_t)(seconds_now() * 1e3); }
 
@@ -93,6 +89,22 @@ static bool send_answer(int to, const Answer *answer, const int *fds, int n)
 	return sendmsg(to, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
 }
 
+int meet_judge(Greeting *g, int n, const int *links, AtlasError *error)
+{
+	g->version[sizeof g->version - 1] = 0;
+	if (g->layout != MEET_LAYOUT || strcmp(g->version, atlas_version()) != 0)
+		error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", g->rank);
+	else if (g->n != n)
+		error_set(error, ATLAS_RANK_MISMATCH, "rank %d was started for %d ranks, rank 0 for %d", g->rank, g->n, n);
+	else if (g->rank < 1 || g->rank >= n)
+		error_set(error, ATLAS_RANK_MISMATCH, "a process is rank %d of %d", g->rank, n);
+	else if (links[g->rank])
+		error_set(error, ATLAS_RANK_MISMATCH, "two processes are rank %d", g->rank);
+	else
+		return g->rank;
+	return -1;
+}
+
 /* Who comes: its rank, or -1 with what is wrong with it; -2: it is none of us, and nothing is said. */
 static int greet(int from, int n, const int *links, AtlasError *error)
 {
@@ -101,30 +113,20 @@ static int greet(int from, int n, const int *links, AtlasError *error)
 	socklen_t size = sizeof who;
 	struct pollfd p = {.fd = from, .events = POLLIN};
 	if (getsockopt(from, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid() ||
-		poll(&p, 1, WORD_MS) != 1 || recv(from, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g || g.magic != MAGIC)
+		poll(&p, 1, MEET_WORD_MS) != 1 || recv(from, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g ||
+		g.magic != MEET_MAGIC)
 		return -2;
-	g.version[sizeof g.version - 1] = 0;
-	if (g.layout != LAYOUT || strcmp(g.version, atlas_version()) != 0)
-		error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", g.rank);
-	else if (g.n != n)
-		error_set(error, ATLAS_RANK_MISMATCH, "rank %d was started for %d ranks, rank 0 for %d", g.rank, g.n, n);
-	else if (g.rank < 1 || g.rank >= n)
-		error_set(error, ATLAS_RANK_MISMATCH, "a process is rank %d of %d", g.rank, n);
-	else if (links[g.rank])
-		error_set(error, ATLAS_RANK_MISMATCH, "two processes are rank %d", g.rank);
-	else
-		return g.rank;
-	return -1;
+	return meet_judge(&g, n, links, error);
 }
 
 static void say_to(int link, const AtlasError *error)
 {
-	Answer a = {.magic = MAGIC, .status = (int)error->status};
+	Answer a = {.magic = MEET_MAGIC, .status = (int)error->status};
 	snprintf(a.text, sizeof a.text, "%s", error->text);
 	send_answer(link, &a, NULL, 0);
 }
 
-static int missing(int n, const int *links)
+int meet_missing(int n, const int *links)
 {
 	int r = 1;
 	while (r < n && links[r])
@@ -137,7 +139,7 @@ static bool gather(int s, int n, int within_ms, int *links, AtlasError *error)
 {
 	int64_t until = now_ms() + within_ms;
 	bool good = true;
-	while (missing(n, links) < n) {
+	while (meet_missing(n, links) < n) {
 		const int64_t left = until - now_ms();
 		struct pollfd p = {.fd = s, .events = POLLIN};
 		if (left <= 0)
@@ -154,15 +156,15 @@ static bool gather(int s, int n, int within_ms, int *links, AtlasError *error)
 		if (rank == -1 && good) { /* those that come now hear it too */
 			good = false;
 			*error = own;
-			until = now_ms() + WORD_MS / 2;
+			until = now_ms() + MEET_WORD_MS / 2;
 		}
 		if (rank == -1)
 			say_to(from, error);
 		if (from >= 0)
 			close(from);
 	}
-	if (good && missing(n, links) < n) {
-		error_set(error, ATLAS_RANK_LOST, "rank %d has not come within %d seconds", missing(n, links),
+	if (good && meet_missing(n, links) < n) {
+		error_set(error, ATLAS_RANK_LOST, "rank %d has not come within %d seconds", meet_missing(n, links),
 			within_ms / 1000);
 		good = false;
 	}
@@ -188,7 +190,8 @@ static RankGroup *meet_others(const char *path, int n, int within_ms, AtlasError
 			close(links[r]);
 			continue;
 		}
-		send_answer(links[r], &(Answer){.magic = MAGIC}, fds, group_share(g, r, fds)); /* else it is lost at once */
+		const int n_fds = group_share(g, r, fds);
+		send_answer(links[r], &(Answer){.magic = MEET_MAGIC}, fds, n_fds); /* else it is lost at once */
 		group_link(g, r, links[r]);
 	}
 	return g;
@@ -232,7 +235,7 @@ static int hear(int from, int within_ms, Answer *answer, int fds[GROUP_FDS])
 	struct pollfd p = {.fd = from, .events = POLLIN};
 	int n = 0;
 	if (poll(&p, 1, within_ms) != 1 || recvmsg(from, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *answer ||
-		answer->magic != MAGIC)
+		answer->magic != MEET_MAGIC)
 		return -1;
 	answer->text[sizeof answer->text - 1] = 0;
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -245,7 +248,7 @@ static int hear(int from, int within_ms, Answer *answer, int fds[GROUP_FDS])
 
 static RankGroup *meet_first(const char *path, int n, int rank, int within_ms, AtlasError *error)
 {
-	Greeting g = {.magic = MAGIC, .layout = LAYOUT, .n = n, .rank = rank};
+	Greeting g = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT, .n = n, .rank = rank};
 	Answer answer = {0};
 	int fds[GROUP_FDS];
 	snprintf(g.version, sizeof g.version, "%s", atlas_version());
