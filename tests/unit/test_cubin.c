@@ -215,7 +215,7 @@ static void test_entry_of_another_key(void **state)
 	assert_true(cache_open(dir, why, sizeof why));
 	KernelTemplate t = {.name = "t"};
 	KernelSource source = {&t, "K=0", "sm_80"}, near = {&t, defines, "sm_80"};
-	KernelKey key = kernel_key(&source, "13.0.88"), other = {{0}};
+	KernelKey key = kernel_key(&source, "13.0.88"), other = {0};
 	for (int i = 1; other.sha256[0] != key.sha256[0]; i++) {
 		snprintf(defines, sizeof defines, "K=%d", i);
 		other = kernel_key(&near, "13.0.88");
