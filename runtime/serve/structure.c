@@ -235,7 +235,7 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 {
 	json_error_t at;
 	json_t *parsed = json_is_string(schema)
-		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
+		? api_load(json_string_value(schema), json_string_length(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
 	if (!parsed)
 		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
 	const bool good = want(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);
