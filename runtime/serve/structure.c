@@ -218,7 +218,7 @@ bool structure_find(const ApiLimits *limits, ApiRequest *r, ApiError *e)
 			return api_refuse(e, 500, NULL, "no memory");
 		find_marks(limits, limits->reasoning, &r->guide);
 	} else if (w->is_call)
-		find_marks(limits, NULL, &r->guide);
+		find_marks(limits, limits->reasoning, &r->guide); /* which may come in text before a call */
 	if (!(w->key = key_of(&w->source)))
 		return api_refuse(e, 500, NULL, "no memory");
 	pthread_mutex_lock(&s->lock);
