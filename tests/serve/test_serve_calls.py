@@ -618,6 +618,25 @@ def test_a_call_can_be_sent_back(servers):
     assert status == 200 and again["usage"]["input_tokens"] == got["usage"]["prompt_tokens"], again
 
 
+@pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "gemma4"])
+def test_large_numbers_can_be_sent_back(servers, form):
+    """Whether the template prints the arguments or goes through them; in each API."""
+    server = servers(form)
+    given = '{"n": 123456789012345678901234567890, "m": [-18446744073709551616, 1e400], "s": "99999999999999999999"}'
+    call = f'{{"id": "a", "type": "function", "function": {{"name": "typed", "arguments": {json.dumps(given)}}}}}'
+    use = f'{{"type": "tool_use", "id": "a", "name": "typed", "input": {given}}}'
+    item = f'{{"type": "function_call", "call_id": "a", "name": "typed", "arguments": {json.dumps(given)}}}'
+    said = '{"role": "user", "content": "plain"}'
+    for path, body in (
+        ("chat/completions", f'"messages": [{said}, {{"role": "assistant", "tool_calls": [{call}]}}, {said}]'),
+        ("messages", f'"messages": [{said}, {{"role": "assistant", "content": [{use}]}}, {said}]'),
+        ("responses", f'"input": [{said}, {item}, {said}]'),
+    ):
+        limit = "max_output_tokens" if path == "responses" else "max_tokens"
+        status, answer = server.post(f"/v1/{path}", f'{{"model": "tiny", "{limit}": 20, {body}}}'.encode())
+        assert status == 200, (path, answer)
+
+
 def test_ids_that_a_template_refuses(servers):
     """This one takes nine letters and digits alone: other ids become such, of call and result alike."""
     talk = copy.deepcopy(TALK[:4])
