@@ -44,7 +44,7 @@ struct GrammarVocab {
 	/* Commas of all tokens, and those after a quote of the same token: an item ends before, and another one begins. */
 	uint32_t *commas, n_commas, *quoted_commas, n_quoted_commas;
 	AtomTable atoms;     /* of it */
-	GrammarText *idle; int n_idle; /* texts that were closed, whose memory the next ones have; under the lock of `atoms` */
+	GrammarText *idle; int n_idle; /* closed texts, whose memory the next ones have; under the lock of `atoms` */
 };
 
 static inline uint8_t vocab_byte(const GrammarVocab *v, uint32_t place) { return (uint8_t)(v->tree[place] >> 24); }

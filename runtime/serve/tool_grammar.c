@@ -212,7 +212,8 @@ static json_t *json_form(const Maker *m, json_t *schema)
 	const ToolMarks *marks = &m->format->marks;
 	const bool has_breaks = marks->keyed && marks->keyed[strlen(marks->keyed) - 1] == '\n';
 	const char *before = marks->typed ? marks->typed : marks->value ? marks->value : "";
-	return three(before, json_pack("{s:O}", "schema", schema), has_breaks ? "\n" : "");
+	return three(before, json_pack("{s:O, s:o}", "schema", schema, "at",
+		json_string_nocheck(m->pointer)), has_breaks ? "\n" : "");
 }
 
 /* Has a string of the value what ends it in this format? */
@@ -317,12 +318,26 @@ static json_t *value_form(Maker *m, json_t *schema, int hops)
 	return string_form(m, text_without(marks->quote ? marks->quote : marks->valued, schema));
 }
 
+static void go_down(Maker *m, const char *key)
+{
+	size_t n = strlen(m->pointer);
+	if (n + 20 > sizeof m->pointer)
+		return;
+	n += (size_t)sprintf(m->pointer + n, "/properties/");
+	for (; *key && n + 3 < sizeof m->pointer; key++) {
+		if (*key == '~' || *key == '/')
+			m->pointer[n++] = '~';
+		m->pointer[n++] = (char)(*key == '~' ? '0' : *key == '/' ? '1' : *key);
+	}
+	m->pointer[n] = 0;
+}
+
 /* Name and value, with what is around them. */
 static json_t *member_form(Maker *m, const char *key, json_t *schema, int hops)
 {
 	const ToolMarks *marks = &m->format->marks;
 	const size_t before = strlen(m->pointer);
-	snprintf(m->pointer + before, sizeof m->pointer - before, "/properties/%s", key);
+	go_down(m, key);
 	json_t *form = NULL;
 	if (m->format->body == TOOL_PARAMETERS && (strpbrk(key, "<>\n\"") || !*key))
 		refuse(m, "this name of a parameter cannot be written in this form of calls");
@@ -438,7 +453,8 @@ static json_t *call_form(Maker *m, const char *name, json_t *whole)
 	snprintf(m->pointer, sizeof m->pointer, "/%s", name);
 	json_t *schema = json_object_get(whole, "type") ? whole : json_array_get(json_object_get(whole, "allOf"), 0);
 	if (m->format->body == TOOL_NAMED || m->format->body == TOOL_CHANNELS)
-		return json_pack("[s,s,{s:O}]", name, marks->named, "schema", whole);
+		return json_pack("[s,s,{s:O, s:o}]", name, marks->named, "schema", whole, "at",
+			json_string_nocheck(m->pointer));
 	json_t *form = members_form(m, schema, 0);
 	return form ? json_pack("[s,s,o,s]", name, marks->named, form, marks->end) : NULL;
 }

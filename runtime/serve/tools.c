@@ -125,7 +125,8 @@ static bool read_choice(json_t *request, json_t *tools, ToolChoice *choice, cons
 }
 
 /* The answer is to be one call, of masked tokens; or (may_talk) text in which calls are of these. */
-static bool hold_calls(const ApiLimits *limits, json_t *tools, const char *only, bool may_talk, ApiRequest *r, ApiError *e)
+static bool hold_calls(
+	const ApiLimits *limits, json_t *tools, const char *only, bool may_talk, ApiRequest *r, ApiError *e)
 {
 	const char *name = may_talk ? "tools" : "tool_choice";
 	if (r->wanted)

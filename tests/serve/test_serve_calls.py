@@ -807,6 +807,21 @@ def test_forced_calls_of_each_form(start, small_plan_of, folders, form):
         assert got.message.content is None
 
 
+@pytest.mark.parametrize("form", ["hermes", "mistral_calls", "llama3_json", "minimax_m2", "olmo3", "harmony"])
+def test_a_wrong_schema_of_a_tool_has_its_place(servers, form):
+    """After the tool's name, in its own schema, however the form is made of it."""
+    server = servers(form)
+    wrong = {"type": "object", "properties": {"a/b": {"items": {"type": "b"}, "type": "array"}}, "required": ["a/b"]}
+    tools = [tool("now"), function(parameters=wrong)[0]]
+    words = "at /f/properties/a~1b/items/type: a type of JSON is expected"
+    assert refused(server, words, tools=tools, tool_choice="required") == "tool_choice"
+    loose = [tools[0], function(parameters={"properties": wrong["properties"]})[0]]
+    assert refused(server, words, tools=loose, tool_choice="required") == "tool_choice"
+    if form in STRICT:
+        strict = [tools[0], function(parameters=wrong, strict=True)[0]]
+        assert refused(server, words, tools=strict) == "tools"
+
+
 STRICT = ["hermes", "qwen3_coder", "glm45", "minimax_m2", "seed_oss", "gemma4", "mistral_calls", "olmo3"]
 
 
