@@ -3,8 +3,8 @@
  *
  * To make one, the tree of the vocabulary is walked, but not where the answer is known. Bytes that only lead on, as
  * letters in a name, are looked for first: tokens of them alone are one set, which is kept for all grammars. The others
- * are found by the first byte that is none of these. Masks of strings, and of a state that was just there, are
- * beginnings in the same way: only what differs is walked.
+ * are found by the first byte that is none of these. Masks of strings are beginnings in the same way: only what differs
+ * is walked. Where few bytes may come, all of what they begin is.
  */
 #include "runtime/grammar/counted.h"
 #include "runtime/grammar/marked.h"
@@ -407,40 +407,6 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	return true;
 }
 
-/* What a state of the same lexeme takes, corrected where other texts follow: counts differ only near their ends. */
-static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const struct Near *from, const Lexeme *l,
-	Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0, exit = 0;
-	memcpy(m->words, from->mask->words, sizeof *m->words * (size_t)v->n_words);
-	levels[0] = (Level){.end = v->n, .state = state, .other = from->state};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
-		const uint32_t other = lexeme_step(l, levels[depth].other, vocab_byte(v, i));
-		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
-		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? vocab_end(v, i) : i); exit++)
-			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
-				return false;
-		if (!is_near && to)
-			vocab_set(v, m->words, i);
-		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
-			return false;
-		if (is_near || to == 0 || l->ends[to]) {
-			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < vocab_end(v, i); k++)
-				vocab_clear(v, m->words, k);
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){.end = vocab_end(v, i), .state = to, .other = other};
-		i++;
-	}
-	return true;
-}
-
 /* Do most bytes lead from the state where they lead in a string? */
 static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t state)
 {
@@ -494,7 +460,6 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 	if (item->kind == NODE_COUNTED && !counts && !l->has_gaps && m != &a->scratch &&
 		counted_walk(m, v, l, item->b, a->levels))
 		return true;
-	const bool is_last = !counts && a->last.mask && a->last.lexeme == item->a;
 	Exits x = {.m = m};
 	if (!counts && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, a->levels);
@@ -513,8 +478,6 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 		return false;
 	if (done)
 		return true;
-	if (is_last && lexeme_is_near(l, item->b, a->last.state, 2))
-		return fill_near(m, v, item->b, &a->last, l, a->levels);
 	x = (Exits){.m = m};
 	memset(m->words, 0, bytes);
 	return walk_lexeme(&x, v, l, item, 0, (Level){v->n, item->b, 0}, a->levels);
@@ -535,14 +498,6 @@ static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t s
 	AtomMask *m = t->slots[slot];
 	while (m && memcmp(m->key, key, sizeof m->key) != 0)
 		m = m->next;
-	return m;
-}
-
-/* The one that the next may differ from only far ahead. */
-static const AtomMask *note(Atoms *a, const Item *of, const AtomMask *m)
-{
-	if (of->kind == NODE_LEXEME)
-		a->last = (struct Near){of->a, of->b, m};
 	return m;
 }
 
@@ -598,7 +553,7 @@ static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 	uint32_t *spare = !m && !is_full && table->n_spare > 0 ? table->spare[--table->n_spare] : NULL;
 	pthread_mutex_unlock(&table->lock);
 	if (m)
-		return note(a, of, m);
+		return m;
 	if (is_full) {
 		m = &a->scratch;
 		free(m->exits);
@@ -627,7 +582,7 @@ static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 	pthread_mutex_unlock(&table->lock);
 	if (other)
 		free_mask(m);
-	return note(a, of, other ? other : m);
+	return other ? other : m;
 }
 
 const AtomMask *atom_mask(Atoms *a, const Item *of) { return make_atom(a, of, 0); }
@@ -645,7 +600,6 @@ bool atoms_open(Atoms *a, const GrammarVocab *v)
 void atoms_begin(Atoms *a, const Grammar *g)
 {
 	a->g = g;
-	a->last = (struct Near){0};
 }
 
 void atoms_close(Atoms *a)

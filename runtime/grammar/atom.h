@@ -14,7 +14,6 @@ typedef struct Atoms {
 	const GrammarVocab *v;
 	Level *levels, *after; /* [depth of the tree + 2] */
 	AtomMask scratch; /* when no more are kept */
-	struct Near { uint32_t lexeme, state; const AtomMask *mask; } last; /* kept one of a lexeme; mask NULL: none */
 } Atoms;
 
 bool atoms_open(Atoms *a, const GrammarVocab *v); /* atoms_close in any case; false: no memory */

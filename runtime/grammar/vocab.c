@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void measure_tree(GrammarVocab *v)
+static bool measure_tree(GrammarVocab *v)
 {
-	for (uint32_t i = v->n; i-- > 0;) {
-		v->height[i] = 0;
+	uint16_t *height = calloc((size_t)v->n + 1, sizeof *height); /* most bytes that follow below a place */
+	for (uint32_t i = v->n; i-- > 0 && height;) {
 		for (uint32_t below = i + 1; below < vocab_end(v, i); below = vocab_end(v, below))
-			if (v->height[below] >= v->height[i])
-				v->height[i] = (uint16_t)(v->height[below] + 1);
-		v->depth = v->height[i] + 1u > v->depth ? v->height[i] + 1u : v->depth;
+			if (height[below] >= height[i])
+				height[i] = (uint16_t)(height[below] + 1);
+		v->depth = height[i] + 1u > v->depth ? height[i] + 1u : v->depth;
 	}
+	const bool good = height;
+	free(height);
+	return good;
 }
 
 static void mark_first(GrammarVocab *v)
@@ -210,13 +213,12 @@ static bool fill(GrammarVocab *v)
 	v->n = tok->count[TOK_SEC_TREE];
 	v->tree = tok->tree;
 	v->ids = tok->tree_ids;
-	v->height = malloc(sizeof *v->height * ((size_t)v->n + 1));
 	v->same = malloc(sizeof *v->same * ((size_t)v->n_ids + 1));
 	v->second = calloc(256 * 256, sizeof *v->second);
 	v->known = calloc((size_t)v->n_words + 1, sizeof *v->known);
 	v->not_first = calloc((size_t)v->n_words + 1, sizeof *v->not_first);
 	Effort e = {.left = 10000000, .at = -1};
-	if (!v->height || !v->same || !v->second || !v->known || !v->not_first || !lexeme_of_string(&v->string, &e) ||
+	if (!v->same || !v->second || !v->known || !v->not_first || !lexeme_of_string(&v->string, &e) ||
 		!lexeme_count(&v->string, &v->string, &e) ||
 		(tok_n_ids(tok) > v->n_ids && !leave_out(v)))
 		return false;
@@ -232,9 +234,8 @@ static bool fill(GrammarVocab *v)
 			v->second[vocab_byte(v, i) * 256 + vocab_byte(v, k)] = k;
 	}
 	find_known(v);
-	measure_tree(v);
 	mark_first(v);
-	return find_strings(v) && find_groups(v) && find_commas(v);
+	return measure_tree(v) && find_strings(v) && find_groups(v) && find_commas(v);
 }
 
 GrammarVocab *grammar_vocab_open(const Tok *tok, int n_ids)
@@ -280,7 +281,6 @@ void grammar_vocab_close(GrammarVocab *v)
 	}
 	atoms_free(&v->atoms);
 	lexeme_free(&v->string);
-	free(v->height);
 	free(v->own_ids);
 	free(v->same);
 	free(v->second);

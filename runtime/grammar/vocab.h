@@ -19,7 +19,6 @@ struct GrammarVocab {
 	uint32_t n;          /* places */
 	const uint32_t *tree, *ids; /* [n] TOK_SEC_TREE, TOK_SEC_TREE_IDS */
 	uint32_t *own_ids;   /* where they are not the tokenizer's */
-	uint16_t *height;    /* [n] most bytes that follow below it */
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
 	/* Groups of bytes: expressions mostly have all bytes of one, or none. */
 	uint8_t group[256];

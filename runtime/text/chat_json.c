@@ -1,8 +1,8 @@
 /* chat_json.c - JSON to values and back, as Python's json does it.
  *
  * The reader is strict: UTF-8, no trailing commas, no comments. A whole number beyond 64 bits is a float. It makes
- * values in the machine's memory as it goes, so that their bound is its own. (jansson, which the compiler has, cannot be
- * linked into libatlas.so as Debian builds it, and builds a tree of its own first.)
+ * values in the machine's memory as it goes, so that their bound is its own. (jansson, which the compiler has, cannot
+ * be linked into libatlas.so as Debian builds it, and builds a tree of its own first.)
  */
 #include "runtime/text/chat_machine.h"
 
