@@ -45,8 +45,8 @@ rooms='29760 compiler
 6200 runtime/text
 11830 runtime/cli
 1460 runtime/cli/page
-8150 runtime/grammar
-11780 runtime/serve'
+8320 runtime/grammar
+11930 runtime/serve'
 
 if [ "${1-}" = --report ]; then
 	for room in artifacts compiler compiler/kernelgen models kernels/templates runtime; do

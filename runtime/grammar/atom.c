@@ -3,8 +3,8 @@
  *
  * To make one, the tree of the vocabulary is walked, but not where the answer is known. Bytes that only lead on, as
  * letters in a name, are looked for first: tokens of them alone are one set, which is kept for all grammars. The others
- * are found by the first byte that is none of these. Masks of strings, and of a state that was just there, are
- * beginnings in the same way: only what differs is walked.
+ * are found by the first byte that is none of these. Masks of strings are beginnings in the same way: only what differs
+ * is walked. Where few bytes may come, all of what they begin is.
  */
 #include "runtime/grammar/counted.h"
 #include "runtime/grammar/marked.h"
@@ -14,11 +14,18 @@
 
 enum {
 	PREPARED = 32,        /* masks of a grammar's lexemes that are made before its first text */
+	FEW_BYTES = 16,       /* of 256 that may come next */
+	FEW_PLACES = 6000,    /* of the tree */
 	LARGE = 1000,         /* tokens of a mask that takes long to make */
 	MOST_PLAIN_STEPS = 3, /* within which the bytes that only lead on are chosen */
 };
 
-typedef struct Exits { AtomMask *m; uint32_t cap; Effort effort; } Exits;
+typedef struct Exits {
+	AtomMask *m;
+	uint32_t cap;
+	Effort effort;
+	int left; /* places that may still be met; 0: any number, or there were more */
+} Exits;
 
 static bool add_exit(Exits *x, const GrammarVocab *v, uint32_t place)
 {
@@ -102,14 +109,29 @@ static bool may_end(const Lexeme *l, const Item *item, uint32_t state, uint32_t 
  * each of these texts a byte of the `other` groups may come, and no more. */
 typedef struct Plain { uint32_t groups, other, reach; } Plain;
 
+/* Of each group one byte of each class that the lexeme makes of its bytes: the others lead where these do. */
+typedef struct Kinds { uint8_t n[GROUPS], bytes[GROUPS][256 / 4]; } Kinds;
+
+static void find_kinds(const GrammarVocab *v, const Lexeme *l, Kinds *k)
+{
+	uint32_t seen[256] = {0}; /* groups of a class */
+	memset(k->n, 0, sizeof k->n);
+	for (int b = 0; b < 256; b++) {
+		const uint32_t group = v->group[b], bit = (uint32_t)1 << group;
+		if (!(seen[l->class_of[b]] & bit))
+			k->bytes[group][k->n[group]++] = (uint8_t)b;
+		seen[l->class_of[b]] |= bit;
+	}
+}
+
 /* Where all bytes of a group lead, UINT32_MAX: not to one place. */
-static uint32_t after_group(const GrammarVocab *v, const Lexeme *l, const Item *item, int group, uint32_t state,
+static uint32_t after_group(const Kinds *k, const Lexeme *l, const Item *item, int group, uint32_t state,
 	uint32_t chars, uint32_t *then)
 {
 	uint32_t to = UINT32_MAX;
-	for (int b = v->begins[group]; b >= 0; b = v->next_of_group[b]) {
+	for (int i = 0; i < k->n[group]; i++) {
 		uint32_t n = chars;
-		const uint32_t at = advance(l, item, state, &n, (uint8_t)b);
+		const uint32_t at = advance(l, item, state, &n, k->bytes[group][i]);
 		if (to != UINT32_MAX && (at != to || n != *then))
 			return UINT32_MAX;
 		to = at;
@@ -119,15 +141,15 @@ static uint32_t after_group(const GrammarVocab *v, const Lexeme *l, const Item *
 }
 
 /* Of `groups` those that lead where most tokens do; *to: the place, 0: nowhere. */
-static uint32_t groups_together(const GrammarVocab *v, const Lexeme *l, const Item *item, uint32_t groups,
-	uint32_t *to, uint32_t *chars)
+static uint32_t groups_together(const GrammarVocab *v, const Kinds *k, const Lexeme *l, const Item *item,
+	uint32_t groups, uint32_t *to, uint32_t *chars)
 {
 	struct { uint32_t groups, to, chars; int64_t weight; } found[GROUPS];
 	int n = 0, best = -1;
 	for (uint32_t left = groups; left; left &= left - 1) {
 		uint32_t then = *chars;
 		const int group = __builtin_ctz(left);
-		const uint32_t at = after_group(v, l, item, group, *to, *chars, &then);
+		const uint32_t at = after_group(k, l, item, group, *to, *chars, &then);
 		int i = 0;
 		if (at == 0 || at == UINT32_MAX)
 			continue;
@@ -149,12 +171,12 @@ static uint32_t groups_together(const GrammarVocab *v, const Lexeme *l, const It
 }
 
 /* Does no byte of the groups go on? */
-static bool is_dead_end(const GrammarVocab *v, const Lexeme *l, const Item *item, uint32_t groups, uint32_t state,
+static bool is_dead_end(const Kinds *k, const Lexeme *l, const Item *item, uint32_t groups, uint32_t state,
 	uint32_t chars)
 {
 	for (uint32_t left = groups; left; left &= left - 1) {
 		uint32_t then;
-		if (after_group(v, l, item, __builtin_ctz(left), state, chars, &then) != 0)
+		if (after_group(k, l, item, __builtin_ctz(left), state, chars, &then) != 0)
 			return false;
 	}
 	return true;
@@ -165,12 +187,14 @@ static bool find_plain(const GrammarVocab *v, const Lexeme *l, const Item *item,
 {
 	uint64_t bytes[4] = {0}; /* that may come anywhere */
 	bool is_same = false;
+	Kinds k;
+	find_kinds(v, l, &k);
 	*p = (Plain){.groups = (uint32_t)(((uint64_t)1 << GROUPS) - 1)};
 	after[0] = (Level){.state = item->b};
 	while (p->reach < v->depth) {
 		uint32_t to = after[p->reach].state, chars = after[p->reach].other;
 		const bool is_loop = is_same && to == after[p->reach - 1].state && chars == after[p->reach - 1].other;
-		const uint32_t groups = is_loop ? p->groups : groups_together(v, l, item, p->groups, &to, &chars);
+		const uint32_t groups = is_loop ? p->groups : groups_together(v, &k, l, item, p->groups, &to, &chars);
 		is_same = groups == p->groups;
 		for (int i = 0; i < 4; i++)
 			bytes[i] |= l->bytes[after[p->reach].state][i];
@@ -183,7 +207,7 @@ static bool find_plain(const GrammarVocab *v, const Lexeme *l, const Item *item,
 		p->other |= (uint32_t)(bytes[b / 64] >> b % 64 & 1) << v->group[b];
 	p->other &= ~p->groups;
 	const Level last = after[p->reach];
-	return p->reach == v->depth || (p->reach && is_dead_end(v, l, item, p->groups, last.state, last.other));
+	return p->reach == v->depth || (p->reach && is_dead_end(&k, l, item, p->groups, last.state, last.other));
 }
 
 /* Tokens of these groups alone, of any length; NULL: they are few, or there is no memory. */
@@ -213,13 +237,16 @@ static const uint32_t *plain_set(GrammarVocab *v, uint32_t groups)
 	return s ? s->words : NULL;
 }
 
-/* Places [i, until) of the tree, of which those on the uppermost level are reached from `from`. */
+/* Places [i, until) of the tree, of which those on the uppermost level are reached from `from`. Ends before where
+ * x->left becomes 0. */
 static bool walk_lexeme(Exits *x, const GrammarVocab *v, const Lexeme *l, const Item *item, uint32_t i, Level from,
 	Level *levels)
 {
 	uint32_t depth = 0;
 	levels[0] = from;
 	while (i < from.end) {
+		if (x->left && --x->left == 0)
+			return true;
 		while (i >= levels[depth].end)
 			depth--;
 		uint32_t chars = levels[depth].other;
@@ -380,40 +407,6 @@ static bool fill_like(AtomMask *m, const GrammarVocab *v, const Lexeme *l, uint3
 	return true;
 }
 
-/* What a state of the same lexeme takes, corrected where other texts follow: counts differ only near their ends. */
-static bool fill_near(AtomMask *m, const GrammarVocab *v, uint32_t state, const struct Near *from, const Lexeme *l,
-	Level *levels)
-{
-	Exits x = {.m = m};
-	uint32_t depth = 0, exit = 0;
-	memcpy(m->words, from->mask->words, sizeof *m->words * (size_t)v->n_words);
-	levels[0] = (Level){.end = v->n, .state = state, .other = from->state};
-	for (uint32_t i = 0; i < v->n;) {
-		while (i >= levels[depth].end)
-			depth--;
-		const uint32_t to = lexeme_step(l, levels[depth].state, vocab_byte(v, i));
-		const uint32_t other = lexeme_step(l, levels[depth].other, vocab_byte(v, i));
-		const bool is_near = lexeme_is_near(l, to, other, v->height[i]);
-		for (; exit < from->mask->n_exits && from->mask->exits[exit] < (is_near ? vocab_end(v, i) : i); exit++)
-			if (is_near && from->mask->exits[exit] >= i && !add_exit(&x, v, from->mask->exits[exit]))
-				return false;
-		if (!is_near && to)
-			vocab_set(v, m->words, i);
-		if (!is_near && l->accepts[to] && !add_exit(&x, v, i))
-			return false;
-		if (is_near || to == 0 || l->ends[to]) {
-			for (uint32_t k = to ? i + 1 : i; !is_near && other && k < vocab_end(v, i); k++)
-				vocab_clear(v, m->words, k);
-			i = vocab_end(v, i);
-			continue;
-		}
-		if (vocab_end(v, i) > i + 1)
-			levels[++depth] = (Level){.end = vocab_end(v, i), .state = to, .other = other};
-		i++;
-	}
-	return true;
-}
-
 /* Do most bytes lead from the state where they lead in a string? */
 static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t state)
 {
@@ -425,9 +418,31 @@ static bool is_like_string(const GrammarVocab *v, const Lexeme *l, uint32_t stat
 	return n > 96;
 }
 
+/* Few bytes may come next, as digits: a walk mostly takes less time than to put a mask together. */
+static bool has_few_bytes(const Lexeme *l, uint32_t state)
+{
+	int n = 0;
+	for (int i = 0; i < 4; i++)
+		n += __builtin_popcountll(l->bytes[state][i]);
+	return n <= FEW_BYTES;
+}
+
+/* All of the tree. */
+static bool walk_few(Exits *x, const GrammarVocab *v, const Lexeme *l, const Item *item, Level *levels)
+{
+	for (int i = 0; i < 4; i++)
+		for (uint64_t left = l->bytes[item->b][i]; left; left &= left - 1) {
+			const uint32_t at = v->first[i * 64 + __builtin_ctzll(left)];
+			if (at < v->n && !walk_lexeme(x, v, l, item, at, (Level){vocab_end(v, at), item->b, 0}, levels))
+				return false;
+			if (x->left == 0)
+				return true;
+		}
+	return true;
+}
+
 static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 {
-	enum { FAR = NEAR_BYTES }; /* bytes: where two states differ later than this, a few parts of the tree do */
 	const GrammarVocab *v = a->v;
 	const size_t bytes = sizeof *m->words * (size_t)v->n_words;
 	bool done;
@@ -445,18 +460,27 @@ static bool fill_atom(const Atoms *a, AtomMask *m, const Item *item)
 	if (item->kind == NODE_COUNTED && !counts && !l->has_gaps && m != &a->scratch &&
 		counted_walk(m, v, l, item->b, a->levels))
 		return true;
-	const bool is_last = !counts && a->last.mask && a->last.lexeme == item->a;
+	Exits x = {.m = m};
 	if (!counts && is_like_string(v, l, item->b))
 		return fill_like(m, v, l, item->b, a->levels);
-	if (is_last && lexeme_is_near(l, item->b, a->last.state, FAR))
-		return fill_near(m, v, item->b, &a->last, l, a->levels);
-	const bool ok = fill_plain(a, m, l, item, &done);
-	if (!ok || done)
-		return ok;
-	if (is_last && lexeme_is_near(l, item->b, a->last.state, 2))
-		return fill_near(m, v, item->b, &a->last, l, a->levels);
+	if (has_few_bytes(l, item->b)) {
+		x.left = FEW_PLACES;
+		memset(m->words, 0, bytes);
+		if (!walk_few(&x, v, l, item, a->levels))
+			return false;
+		if (x.left > 0)
+			return true;
+		m->n_exits = 0;
+		free(m->exits);
+		m->exits = NULL;
+	}
+	if (!fill_plain(a, m, l, item, &done))
+		return false;
+	if (done)
+		return true;
+	x = (Exits){.m = m};
 	memset(m->words, 0, bytes);
-	return walk_lexeme(&(Exits){.m = m}, v, l, item, 0, (Level){v->n, item->b, 0}, a->levels);
+	return walk_lexeme(&x, v, l, item, 0, (Level){v->n, item->b, 0}, a->levels);
 }
 
 static void free_mask(AtomMask *m)
@@ -477,14 +501,6 @@ static AtomMask *find_atom(const AtomTable *t, const uint32_t key[5], uint32_t s
 	return m;
 }
 
-/* The one that the next may differ from only far ahead. */
-static const AtomMask *note(Atoms *a, const Item *of, const AtomMask *m)
-{
-	if (of->kind == NODE_LEXEME)
-		a->last = (struct Near){of->a, of->b, m};
-	return m;
-}
-
 /* Of a lexeme that counts, from the mask of the same state without bounds. NULL: there is none that can be had so. */
 static const AtomMask *derive(Atoms *a, const Item *of)
 {
@@ -502,9 +518,7 @@ static const AtomMask *derive(Atoms *a, const Item *of)
 	free(m->exits);
 	m->exits = NULL;
 	m->n_exits = 0;
-	if (!m->words)
-		m->words = malloc(sizeof *m->words * (size_t)a->v->n_words);
-	return m->words && counted_mask(m, base, a->v, l, &item) ? m : NULL;
+	return counted_mask(m, base, a->v, l, &item) ? m : NULL;
 }
 
 static bool has_tokens(const AtomMask *m, const GrammarVocab *v, int least)
@@ -536,17 +550,18 @@ static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 	pthread_mutex_lock(&table->lock);
 	AtomMask *m = find_atom(table, key, slot);
 	const bool is_full = table->n >= MOST_ATOMS;
+	uint32_t *spare = !m && !is_full && table->n_spare > 0 ? table->spare[--table->n_spare] : NULL;
 	pthread_mutex_unlock(&table->lock);
 	if (m)
-		return note(a, of, m);
+		return m;
 	if (is_full) {
 		m = &a->scratch;
 		free(m->exits);
 		m->exits = NULL;
-	} else
-		m = calloc(1, sizeof *m);
-	if (m && !m->words)
-		m->words = malloc(sizeof *m->words * (size_t)v->n_words);
+	} else if ((m = calloc(1, sizeof *m)))
+		m->words = spare ? spare : malloc(sizeof *m->words * (size_t)v->n_words);
+	else
+		free(spare);
 	if (m)
 		m->n_exits = 0;
 	const bool ok = m && m->words && fill_atom(a, m, item) && has_tokens(m, v, least);
@@ -567,16 +582,24 @@ static const AtomMask *make_atom(Atoms *a, const Item *of, int least)
 	pthread_mutex_unlock(&table->lock);
 	if (other)
 		free_mask(m);
-	return note(a, of, other ? other : m);
+	return other ? other : m;
 }
 
 const AtomMask *atom_mask(Atoms *a, const Item *of) { return make_atom(a, of, 0); }
 
-bool atoms_open(Atoms *a, const Grammar *g, const GrammarVocab *v)
+bool atoms_open(Atoms *a, const GrammarVocab *v)
 {
-	*a = (Atoms){.g = g, .v = v, .levels = malloc(sizeof *a->levels * (v->depth + 2)),
-		.after = malloc(sizeof *a->after * (v->depth + 2))};
-	return a->levels && a->after;
+	const size_t n = (size_t)v->n_words + 1;
+	*a = (Atoms){.v = v, .levels = malloc(sizeof *a->levels * (v->depth + 2)),
+		.after = malloc(sizeof *a->after * (v->depth + 2)), .scratch.words = malloc(sizeof *a->scratch.words * n)};
+	if (a->scratch.words)
+		memset(a->scratch.words, 0xff, sizeof *a->scratch.words * n);
+	return a->levels && a->after && a->scratch.words;
+}
+
+void atoms_begin(Atoms *a, const Grammar *g)
+{
+	a->g = g;
 }
 
 void atoms_close(Atoms *a)
@@ -616,6 +639,26 @@ static bool prepare_lexeme(Atoms *a, const Item *start, uint32_t most)
 	return true;
 }
 
+/* Words of masks to come. Written to, so that the system has given their pages. */
+static void add_spare(AtomTable *t, const GrammarVocab *v)
+{
+	uint32_t *words = NULL;
+	do {
+		words = malloc(sizeof *words * (size_t)v->n_words);
+		if (words)
+			memset(words, 0xff, sizeof *words * (size_t)v->n_words);
+		pthread_mutex_lock(&t->lock);
+		const bool has_room = words && t->n_spare < MOST_SPARE && t->n_spare + t->n < MOST_ATOMS;
+		if (has_room)
+			t->spare[t->n_spare++] = words;
+		pthread_mutex_unlock(&t->lock);
+		if (!has_room) {
+			free(words);
+			words = NULL;
+		}
+	} while (words);
+}
+
 /* What masks of its states have in common, and large ones that have nothing in common with others. */
 static bool prepare_marked(Atoms *a, uint32_t lexeme, uint32_t *left)
 {
@@ -642,7 +685,8 @@ void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 {
 	Atoms a;
 	uint32_t n = 0, states = 1000;
-	bool ok = atoms_open(&a, g, v);
+	bool ok = atoms_open(&a, v);
+	atoms_begin(&a, g);
 	for (uint32_t s = 1; ok && s < v->string.n_states; s++)
 		if (!v->string.ends[s])
 			ok = atom_mask(&a, &(Item){.kind = NODE_STRING, .b = s, .d = ENDLESS});
@@ -661,4 +705,6 @@ void grammar_prepare(const Grammar *g, const GrammarVocab *v)
 		left -= share;
 	}
 	atoms_close(&a);
+	add_spare((AtomTable *)&g->atoms, v);
+	texts_prepare(v);
 }

@@ -14,10 +14,10 @@ typedef struct Atoms {
 	const GrammarVocab *v;
 	Level *levels, *after; /* [depth of the tree + 2] */
 	AtomMask scratch; /* when no more are kept */
-	struct Near { uint32_t lexeme, state; const AtomMask *mask; } last; /* kept one of a lexeme; mask NULL: none */
 } Atoms;
 
-bool atoms_open(Atoms *a, const Grammar *g, const GrammarVocab *v); /* atoms_close in any case; false: no memory */
+bool atoms_open(Atoms *a, const GrammarVocab *v); /* atoms_close in any case; false: no memory */
+void atoms_begin(Atoms *a, const Grammar *g); /* another text, whose grammar this is */
 void atoms_close(Atoms *a);
 /* The mask of an item that is no plain text. It stays to the end of grammar and vocabulary, or to the next call. NULL:
  * no memory. */

@@ -1,6 +1,7 @@
 /* form.c - forms: texts, expressions and JSON of schemas, one after the other (grammar.h). */
 #include "runtime/grammar/schema.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ uint32_t form_node(Schemas *b, json_t *form)
 {
 	const char *key;
 	json_t *value;
+	const char *at = json_string_value(json_object_get(form, "at"));
 	if (schema_failed(b))
 		return NONE;
 	if (json_is_string(form))
@@ -36,8 +38,14 @@ uint32_t form_node(Schemas *b, json_t *form)
 	if (json_is_array(form))
 		return all_of(b, NODE_LIST, form);
 	json_object_foreach(form, key, value) {
-		if (strcmp(key, "schema") == 0)
-			return schema_node(b, value);
+		if (strcmp(key, "schema") == 0) {
+			const size_t before = b->n_pointer;
+			if (at && before + strlen(at) < sizeof b->pointer)
+				b->n_pointer += (size_t)sprintf(b->pointer + before, "%s", at);
+			const uint32_t node = schema_node(b, value);
+			schema_up(b, before);
+			return node;
+		}
 		if (strcmp(key, "regex") == 0 && json_is_string(value))
 			return of_regex(b, json_string_value(value));
 		if (strcmp(key, "either") == 0)

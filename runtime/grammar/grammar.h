@@ -38,9 +38,10 @@ typedef enum GrammarKind {
 	GRAMMAR_OBJECT, /* any JSON object */
 	GRAMMAR_REGEX,  /* text: an expression that the whole answer matches */
 	GRAMMAR_CHOICE, /* json: a list of strings, one of which is the answer */
-	/* json: {"form", "schemas"}. A form is a text; a list of forms, one after the other; {"schema": S}, JSON of it;
-	 * {"regex": R}; {"either": [forms]}; {"optional": form}; {"many": form, "least": n, "most": n}, where -1 is any
-	 * number. References of its schemas lead to "schemas": "#/schemas/0/$defs/a". */
+	/* json: {"form", "schemas"}. A form is a text; a list of forms, one after the other; {"schema": S}, JSON of it,
+	 * whose errors are at pointers after "at", if that is there too; {"regex": R}; {"either": [forms]};
+	 * {"optional": form}; {"many": form, "least": n, "most": n}, where -1 is any number. References of its schemas lead
+	 * to "schemas": "#/schemas/0/$defs/a". */
 	GRAMMAR_FORM,
 } GrammarKind;
 

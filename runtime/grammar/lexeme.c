@@ -44,7 +44,6 @@ void lexeme_free(Lexeme *l)
 	free(l->ends);
 	free(l->bytes);
 	free(l->like);
-	free(l->near);
 	free(l->is_inside);
 	free(l->least);
 	free(l->most);
@@ -297,56 +296,6 @@ bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e)
 			l->like[i / m] = (uint8_t)(i % m);
 	free(equal);
 	return !e->why;
-}
-
-static bool is_same_state(const Lexeme *l, const uint16_t *class, uint32_t a, uint32_t b)
-{
-	bool same = class[a] == class[b];
-	for (uint32_t c = 0; same && c < l->n_classes; c++)
-		same = class[l->next[a * l->n_classes + c]] == class[l->next[b * l->n_classes + c]];
-	return same;
-}
-
-/* Classes by texts of one byte more; table [slots] is room for states, + 1. */
-static void refine(const Lexeme *l, const uint16_t *class, uint16_t *finer, uint32_t *table, uint32_t slots)
-{
-	uint16_t n = 0;
-	memset(table, 0, slots * sizeof *table);
-	for (uint32_t s = 0; s < l->n_states; s++) {
-		uint64_t hash = class[s];
-		for (uint32_t c = 0; c < l->n_classes; c++)
-			hash = (hash ^ class[l->next[s * l->n_classes + c]]) * 0x9e3779b97f4a7c15u;
-		uint32_t at = (uint32_t)(hash >> 32) & (slots - 1);
-		while (table[at] && !is_same_state(l, class, table[at] - 1, s))
-			at = (at + 1) & (slots - 1);
-		finer[s] = table[at] ? finer[table[at] - 1] : n++;
-		table[at] = table[at] ? table[at] : s + 1;
-	}
-}
-
-bool lexeme_measure(Lexeme *l, Effort *e)
-{
-	enum { LEAST = 16, MOST = 30000 };
-	const uint32_t n = l->n_states, slots = 1 << 13;
-	if (n < LEAST || n * l->n_classes > MOST || n > slots / 2 || e->left < FEW_STEPS_LEFT)
-		return true;
-	uint16_t *class = malloc(sizeof *class * n), *finer = malloc(sizeof *finer * n);
-	uint32_t *table = malloc(sizeof *table * slots);
-	l->near = malloc(sizeof *l->near * NEAR * n);
-	bool ok = (class && finer && table && l->near) || effort_refuse(e, "there is no memory", -1);
-	for (uint32_t s = 0; s < n && ok; s++)
-		class[s] = (uint16_t)(s ? 1 + l->accepts[s] + 2 * l->ends[s] : 0);
-	for (uint32_t bytes = 1, row = 0; bytes <= NEAR_BYTES && ok; bytes++) {
-		refine(l, class, finer, table, slots);
-		memcpy(class, finer, sizeof *class * n);
-		if (bytes > 1 && (bytes & (bytes - 1)) == 0)
-			memcpy(l->near + row++ * n, class, sizeof *class * n);
-		ok = effort_spend(e, 4 * (int64_t)n * l->n_classes + slots / 4);
-	}
-	free(class);
-	free(finer);
-	free(table);
-	return ok;
 }
 
 /* n counts characters that have begun: up to lo, where there is no upper bound. */

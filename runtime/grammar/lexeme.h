@@ -30,8 +30,6 @@ typedef struct Lexeme {
 	uint64_t (*bytes)[4]; /* [n_states] set of the bytes that lead on */
 	uint8_t *like;    /* [n_states] the state of a string's lexeme from which the same texts follow, 0 = none; NULL: it
 					   * was not asked for */
-	uint16_t *near;   /* [NEAR, n_states] equal where the same texts of at most 2, 4 ... 32 bytes follow; NULL: it is
-					   * not known */
 	/* Of a string's lexeme whose texts can be counted, else NULL: */
 	bool *is_inside;  /* [n_states] the next byte begins no character */
 	uint32_t *least, *most, *solid; /* [n_states] characters to come: least, and every count from solid to most, can be;
@@ -40,18 +38,10 @@ typedef struct Lexeme {
 	bool has_gaps;    /* of a state there is a count between least and solid */
 } Lexeme;
 enum { ENDLESS = UINT32_MAX };
-enum { NEAR = 5, NEAR_BYTES = 32 };
 
 static inline uint32_t lexeme_step(const Lexeme *l, uint32_t state, uint8_t byte)
 {
 	return l->next[state * l->n_classes + l->class_of[byte]];
-}
-/* Do the same texts of at most n bytes follow? False: perhaps not. */
-static inline bool lexeme_is_near(const Lexeme *l, uint32_t one, uint32_t other, uint32_t n)
-{
-	const uint32_t row = n <= 2 ? 0 : n <= 4 ? 1 : n <= 8 ? 2 : n <= 16 ? 3 : 4;
-	return one == other ||
-		(l->near && n <= NEAR_BYTES && l->near[row * l->n_states + one] == l->near[row * l->n_states + other]);
 }
 static inline bool lexeme_is_empty(const Lexeme *l) { return l->n_states < 2; } /* not even the empty text */
 void lexeme_free(Lexeme *l);
@@ -103,7 +93,5 @@ enum { STRING_START = 1 };
 bool lexeme_of_string(Lexeme *l, Effort *e);
 /* Fills l->like, unless the automaton is large. */
 bool lexeme_compare(Lexeme *l, const Lexeme *string, Effort *e);
-/* Fills l->near, unless the automaton is large or small. */
-bool lexeme_measure(Lexeme *l, Effort *e);
 
 #endif

@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT = 16 /* whole masks */ };
+enum {
+	KEPT = 16,                /* whole masks */
+	MOST_IDLE = 32,           /* texts whose memory waits for others */
+	MOST_IDLE_BYTES = 1 << 20 /* of a text's states: more are given back */
+};
 
 struct GrammarText {
 	const Grammar *g;
@@ -22,51 +26,119 @@ struct GrammarText {
 	bool has_begun;
 	Atoms atoms;
 	uint32_t *way, *until;   /* [depth of the tree + 2] of a walk */
-	struct { uint32_t state, *words; } kept[KEPT]; /* state 0 = none */
+	Item *items;             /* the same */
+	uint32_t kept[KEPT], *kept_words; /* states, 0 = none, and the masks [KEPT, n_words] of these */
 	struct Tried {           /* what it was when bytes were begun to be tried */
 		bool is_on, has_begun;
 		uint32_t state;
 		Effort effort;
 	} tried;
 	Undo *undo; uint32_t n_undo, undo_cap; /* bytes of these, or of one push, where items must differ */
+	GrammarText *next;       /* idle one of the vocabulary */
 };
 
 /* Masks of states ------------------------------------------------------------ */
 
-/* Places [i, end) of the tree, of which those on the uppermost level are reached from `state`. */
-static void walk(GrammarText *t, uint32_t state, uint32_t i, uint32_t end, uint32_t *words)
+static void walk(GrammarText *t, uint32_t state, uint32_t i, uint32_t end, uint32_t depth, uint32_t *words);
+
+/* The same where the state is an item alone: no states are made until its lexeme ends. */
+static void walk_item(GrammarText *t, const Item *item, uint32_t i, uint32_t end, const uint32_t base, uint32_t *words)
 {
 	const GrammarVocab *v = t->v;
-	uint32_t depth = 0;
-	t->way[0] = state;
-	t->until[0] = end;
-	while (i < end) {
-		while (depth > 0 && i >= t->until[depth])
+	uint32_t depth = base, after = 0;
+	bool has_after = false, ends;
+	t->items[base] = *item;
+	t->until[base] = end;
+	while (i < end && !t->m.effort.why) {
+		while (depth > base && i >= t->until[depth])
 			depth--;
-		const uint32_t to = match_step(&t->m, t->way[depth], vocab_byte(v, i));
+		const uint32_t next = vocab_end(v, i);
+		Item to = t->items[depth];
+		const bool goes_on = match_move(t->g, &to, vocab_byte(v, i), &ends);
+		if (goes_on || ends)
+			vocab_set(v, words, i);
+		if (ends && next > i + 1) {
+			after = has_after ? after : match_after(&t->m, item, 1);
+			has_after = true;
+			if (after && t->m.states[after].n > 0)
+				walk(t, after, i + 1, next, depth + 1, words);
+		}
+		if (goes_on && next > i + 1) {
+			t->items[++depth] = to;
+			t->until[depth] = next;
+		}
+		i = goes_on ? i + 1 : next;
+	}
+}
+
+/* Places [i, end) of the tree, of which those on the uppermost level are reached from `state`. `base`: their depth, or
+ * less. */
+static void walk(GrammarText *t, uint32_t state, uint32_t i, uint32_t end, const uint32_t base, uint32_t *words)
+{
+	const GrammarVocab *v = t->v;
+	uint32_t depth = base;
+	if (t->m.states[state].n == 1) {
+		const Item item = t->m.items[t->m.states[state].first];
+		walk_item(t, &item, i, end, base, words);
+		return;
+	}
+	t->way[base] = state;
+	t->until[base] = end;
+	while (i < end) {
+		while (depth > base && i >= t->until[depth])
+			depth--;
+		const uint32_t next = vocab_end(v, i), to = match_step(&t->m, t->way[depth], vocab_byte(v, i));
 		if (to == 0) {
-			i = vocab_end(v, i);
+			i = next;
 			continue;
 		}
 		vocab_set(v, words, i);
-		if (vocab_end(v, i) > i + 1) {
+		if (t->m.states[to].n == 1 && next > i + 1) {
+			walk(t, to, i + 1, next, depth + 1, words);
+			i = next;
+			continue;
+		}
+		if (next > i + 1) {
 			t->way[++depth] = to;
-			t->until[depth] = vocab_end(v, i);
+			t->until[depth] = next;
 		}
 		i++;
 	}
 }
 
-/* The whole tree: only bytes that the state takes. */
+/* Below a place that leads to `state`. Of a place of the uppermost level only bytes that the state takes: to pass the
+ * others would mean to read the tree all over. */
+static void walk_below(GrammarText *t, uint32_t state, uint32_t place, uint32_t *words)
+{
+	const GrammarVocab *v = t->v;
+	const uint32_t first = vocab_byte(v, place);
+	uint64_t bytes[4];
+	if (v->first[first] != place) {
+		walk(t, state, place + 1, vocab_end(v, place), 0, words);
+		return;
+	}
+	memcpy(bytes, t->m.states[state].bytes, sizeof bytes);
+	for (int w = 0; w < 4; w++)
+		for (uint64_t left = bytes[w]; left; left &= left - 1) {
+			const uint32_t at = v->second[first * 256 + (uint32_t)w * 64 + (uint32_t)__builtin_ctzll(left)];
+			if (at)
+				walk(t, state, at, vocab_end(v, at), 0, words);
+		}
+}
+
+/* The whole tree. */
 static void walk_all(GrammarText *t, uint32_t state, uint32_t *words)
 {
 	uint64_t bytes[4];
 	memcpy(bytes, t->m.states[state].bytes, sizeof bytes);
 	for (int w = 0; w < 4; w++)
 		for (uint64_t left = bytes[w]; left; left &= left - 1) {
-			const uint32_t place = t->v->first[w * 64 + __builtin_ctzll(left)];
-			if (place < t->v->n)
-				walk(t, state, place, vocab_end(t->v, place), words);
+			const uint32_t byte = (uint32_t)w * 64 + (uint32_t)__builtin_ctzll(left), place = t->v->first[byte];
+			const uint32_t to = place < t->v->n ? match_step(&t->m, state, (uint8_t)byte) : 0;
+			if (!to)
+				continue;
+			vocab_set(t->v, words, place);
+			walk_below(t, to, place, words);
 		}
 }
 
@@ -88,7 +160,7 @@ static bool add_atom(GrammarText *t, const Item *items, uint32_t n, uint32_t *wo
 	const uint32_t after = match_after(&t->m, items, n);
 	const bool goes_on = after && t->m.states[after].n > 0;
 	for (uint32_t i = 0; goes_on && i < m->n_exits; i++)
-		walk(t, after, m->exits[i] + 1, vocab_end(t->v, m->exits[i]), words);
+		walk_below(t, after, m->exits[i], words);
 	return !t->m.effort.why;
 }
 
@@ -186,39 +258,108 @@ bool grammar_text_mask(GrammarText *t, uint32_t *words)
 	if (t->g->has_fresh)
 		return make_room(t, &forgot) && make_mask(t, words) &&
 			clear_repeated(t, t->state, 0, t->v->n, false, words) && hide_first(t, words);
-	if (t->state && t->kept[slot].state == t->state) {
-		memcpy(words, t->kept[slot].words, bytes);
+	if (t->state && t->kept[slot] == t->state) {
+		memcpy(words, t->kept_words + (size_t)slot * (size_t)t->v->n_words, bytes);
 		return true;
 	}
 	if (!make_room(t, &forgot) || !make_mask(t, words))
 		return false;
-	for (int i = 0; forgot && i < KEPT; i++)
-		t->kept[i].state = 0;
+	if (forgot)
+		memset(t->kept, 0, sizeof t->kept);
 	if (!t->has_begun) /* asked for once */
 		return hide_first(t, words);
-	const int to = (int)(t->state % KEPT);
-	if (!t->kept[to].words)
-		t->kept[to].words = malloc(bytes);
-	if (t->kept[to].words) {
-		memcpy(t->kept[to].words, words, bytes);
-		t->kept[to].state = t->state;
-	}
+	const uint32_t to = t->state % KEPT;
+	memcpy(t->kept_words + (size_t)to * (size_t)t->v->n_words, words, bytes);
+	t->kept[to] = t->state;
 	return true;
 }
 
 /* Texts ------------------------------------------------------------ */
 
-GrammarText *grammar_text_open(const Grammar *g, const GrammarVocab *v, const int32_t *ends, int n_ends)
+/* Its memory is written to: else the first masks would wait for the system's pages. */
+static GrammarText *make_text(const GrammarVocab *v)
 {
 	GrammarText *t = calloc(1, sizeof *t);
+	const size_t words = (size_t)v->n_words * KEPT;
+	if (!t)
+		return NULL;
+	t->v = v;
+	t->way = malloc(sizeof *t->way * (v->depth + 2));
+	t->until = malloc(sizeof *t->until * (v->depth + 2));
+	t->items = malloc(sizeof *t->items * (v->depth + 2));
+	t->kept_words = malloc(sizeof *t->kept_words * (words + 1));
+	if (t->kept_words)
+		memset(t->kept_words, 0xff, sizeof *t->kept_words * words);
+	if (atoms_open(&t->atoms, v) && t->way && t->until && t->items && t->kept_words && match_reserve(&t->m))
+		return t;
+	text_free(t);
+	return NULL;
+}
+
+static GrammarText *take_idle(GrammarVocab *v)
+{
+	pthread_mutex_lock(&v->atoms.lock);
+	GrammarText *t = v->idle;
+	if (t) {
+		v->idle = t->next;
+		v->n_idle--;
+	}
+	pthread_mutex_unlock(&v->atoms.lock);
+	return t ? t : make_text(v);
+}
+
+static void give_idle(GrammarVocab *v, GrammarText *t)
+{
+	if (match_bytes(&t->m) > MOST_IDLE_BYTES)
+		match_close(&t->m);
+	pthread_mutex_lock(&v->atoms.lock);
+	const bool is_kept = v->n_idle < MOST_IDLE;
+	if (is_kept) {
+		t->next = v->idle;
+		v->idle = t;
+		v->n_idle++;
+	}
+	pthread_mutex_unlock(&v->atoms.lock);
+	if (!is_kept)
+		text_free(t);
+}
+
+GrammarText *text_next(const GrammarText *t) { return t->next; }
+
+void text_free(GrammarText *t)
+{
+	if (!t)
+		return;
+	match_close(&t->m);
+	atoms_close(&t->atoms);
+	free(t->kept_words);
+	free(t->way);
+	free(t->until);
+	free(t->items);
+	free(t);
+}
+
+void texts_prepare(const GrammarVocab *v)
+{
+	GrammarText *t = take_idle((GrammarVocab *)v);
+	if (t)
+		give_idle((GrammarVocab *)v, t);
+}
+
+GrammarText *grammar_text_open(const Grammar *g, const GrammarVocab *v, const int32_t *ends, int n_ends)
+{
+	GrammarText *t = take_idle((GrammarVocab *)v);
 	if (!t)
 		return NULL;
 	t->g = g;
-	t->v = v;
+	atoms_begin(&t->atoms, g);
+	t->has_begun = false;
+	t->unique = (Unique){0};
+	t->tried = (struct Tried){0};
+	memset(t->kept, 0, sizeof t->kept);
+	t->n_ends = 0;
 	t->ends = malloc(sizeof *ends * ((size_t)n_ends + 1));
-	t->way = malloc(sizeof *t->way * (v->depth + 2));
-	t->until = malloc(sizeof *t->until * (v->depth + 2));
-	if (atoms_open(&t->atoms, g, v) && t->ends && t->way && t->until && match_open(&t->m, g, g->root, &t->state)) {
+	if (t->ends && match_open(&t->m, g, g->root, &t->state)) {
 		for (int i = 0; i < n_ends; i++)
 			if (ends[i] >= 0 && ends[i] < v->n_ids)
 				t->ends[t->n_ends++] = ends[i];
@@ -232,16 +373,13 @@ void grammar_text_close(GrammarText *t)
 {
 	if (!t)
 		return;
-	match_close(&t->m);
 	unique_close(&t->unique);
-	for (int i = 0; i < KEPT; i++)
-		free(t->kept[i].words);
-	atoms_close(&t->atoms);
 	free(t->ends);
-	free(t->way);
-	free(t->until);
 	free(t->undo);
-	free(t);
+	t->ends = NULL;
+	t->undo = NULL;
+	t->n_undo = t->undo_cap = 0;
+	give_idle((GrammarVocab *)t->v, t);
 }
 
 /* All bytes or none. */

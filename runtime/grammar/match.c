@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ITEMS = 8192, MOST_WORK = 1 << 16, ROOM_BYTES = 3 << 20 };
+enum {
+	MOST_ITEMS = 8192,
+	MOST_WORK = 1 << 16,
+	ROOM_BYTES = 3 << 20,
+	STEP_SLOTS = 8192, /* as many steps are known at once, twice */
+	ROOM_STATES = 1024, ROOM_ITEMS = 2048, ROOM_CONTS = 512,
+};
 
 static uint32_t hash_words(const void *words, size_t n_bytes) { return tok_hash_string(words, n_bytes); }
 
@@ -231,82 +237,71 @@ static uint32_t end_state(Match *m)
 	return m->n_states++;
 }
 
-static bool step_string(Match *m, Item t, uint8_t byte)
+static bool move_string(const Grammar *g, Item *t, uint8_t byte, bool *ends)
 {
-	const uint32_t to = lexeme_step(&m->g->string, t.b, byte);
-	if (to == 0)
-		return true;
-	if (t.b == STRING_START && byte == '"')
-		return t.c > 0 || go_on(m, t.cont);
-	if (t.b == STRING_START) {
-		if (t.d == 0)
-			return true;
-		t.c = one_less(t.c);
-		t.d = one_less(t.d);
+	const uint32_t to = lexeme_step(&g->string, t->b, byte);
+	*ends = to && t->b == STRING_START && byte == '"' && t->c == 0;
+	if (to == 0 || (t->b == STRING_START && (byte == '"' || t->d == 0)))
+		return false;
+	if (t->b == STRING_START) {
+		t->c = one_less(t->c);
+		t->d = one_less(t->d);
 	}
-	t.b = to;
-	return add_item(m, t);
+	t->b = to;
+	return true;
 }
 
-static bool step_counted(Match *m, Item t, uint8_t byte)
+static bool move_counted(const Lexeme *l, Item *t, uint8_t byte, bool *ends)
 {
-	const Lexeme *l = &m->g->lexemes[t.a];
-	const uint32_t to = lexeme_step(l, t.b, byte);
-	const bool begins = !l->is_inside[t.b] && byte != '"';
-	if (to == 0 || (begins && t.d == 0))
-		return true;
-	if (begins) {
-		t.c = one_less(t.c);
-		t.d = one_less(t.d);
-	}
-	t.b = to;
-	if (!lexeme_can_have(l, to, t.c, t.d))
-		return true;
-	if (l->accepts[to] && t.c == 0 && !go_on(m, t.cont))
+	const uint32_t to = lexeme_step(l, t->b, byte);
+	const bool begins = !l->is_inside[t->b] && byte != '"';
+	*ends = false;
+	if (to == 0 || (begins && t->d == 0))
 		return false;
-	return l->ends[to] || add_item(m, t);
+	if (begins) {
+		t->c = one_less(t->c);
+		t->d = one_less(t->d);
+	}
+	t->b = to;
+	if (!lexeme_can_have(l, to, t->c, t->d))
+		return false;
+	*ends = l->accepts[to] && t->c == 0;
+	return !l->ends[to];
+}
+
+bool match_move(const Grammar *g, Item *t, uint8_t byte, bool *ends)
+{
+	if (t->kind == NODE_STRING)
+		return move_string(g, t, byte, ends);
+	if (t->kind == NODE_COUNTED)
+		return move_counted(&g->lexemes[t->a], t, byte, ends);
+	if (t->kind == NODE_TEXT) {
+		const bool fits = (uint8_t)g->bytes[t->a++] == byte;
+		*ends = fits && --t->b == 0;
+		return fits && !*ends;
+	}
+	const Lexeme *l = &g->lexemes[t->a];
+	t->b = lexeme_step(l, t->b, byte);
+	*ends = l->accepts[t->b];
+	return t->b && !l->ends[t->b];
 }
 
 static bool step_item(Match *m, Item t, uint8_t byte)
 {
-	const Grammar *g = m->g;
-	if (t.kind == NODE_STRING)
-		return step_string(m, t, byte);
-	if (t.kind == NODE_COUNTED)
-		return step_counted(m, t, byte);
-	if (t.kind == NODE_TEXT) {
-		if ((uint8_t)g->bytes[t.a] != byte)
-			return true;
-		t.a++;
-		return --t.b == 0 ? go_on(m, t.cont) : add_item(m, t);
-	}
-	const Lexeme *l = &g->lexemes[t.a];
-	t.b = lexeme_step(l, t.b, byte);
-	if (t.b == 0)
-		return true;
-	if (l->accepts[t.b] && !go_on(m, t.cont))
-		return false;
-	return l->ends[t.b] || add_item(m, t);
+	bool ends;
+	const bool goes_on = match_move(m->g, &t, byte, &ends);
+	return (!ends || go_on(m, t.cont)) && (!goes_on || add_item(m, t));
 }
 
-static bool enlarge_steps(Match *m)
+/* Of a table that is half full all are forgotten: a larger one would have to be filled again from this. */
+static bool has_step_slot(Match *m)
 {
-	if (m->n_steps * 2 < m->steps_slots)
-		return true;
-	const uint32_t slots = m->steps_slots ? m->steps_slots * 2 : 256;
-	Step *t = calloc(slots, sizeof *t);
-	if (!t)
+	if (!m->steps && !(m->steps = calloc(STEP_SLOTS, sizeof *m->steps)))
 		return effort_refuse(&m->effort, "there is no memory", -1);
-	for (uint32_t i = 0; i < m->steps_slots; i++)
-		if (m->steps[i].key) {
-			uint32_t at = (uint32_t)(m->steps[i].key * 0x9e3779b97f4a7c15u >> 32) & (slots - 1);
-			while (t[at].key)
-				at = (at + 1) & (slots - 1);
-			t[at] = m->steps[i];
-		}
-	free(m->steps);
-	m->steps = t;
-	m->steps_slots = slots;
+	if (m->n_steps * 2 >= STEP_SLOTS) {
+		memset(m->steps, 0, STEP_SLOTS * sizeof *m->steps);
+		m->n_steps = 0;
+	}
 	return true;
 }
 
@@ -316,10 +311,10 @@ uint32_t match_step(Match *m, uint32_t state, uint8_t byte)
 	if (!(s->bytes[byte / 64] >> byte % 64 & 1))
 		return 0;
 	const uint64_t key = (((uint64_t)state << 8 | byte) << 1 | m->repeats) + 1;
-	if (!enlarge_steps(m))
+	if (!has_step_slot(m))
 		return 0;
-	uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & (m->steps_slots - 1);
-	for (; m->steps[at].key; at = (at + 1) & (m->steps_slots - 1))
+	uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) & (STEP_SLOTS - 1);
+	for (; m->steps[at].key; at = (at + 1) & (STEP_SLOTS - 1))
 		if (m->steps[at].key == key)
 			return m->steps[at].to;
 	begin_state(m);
@@ -354,15 +349,46 @@ uint32_t match_of_items(Match *m, const Item *items, uint32_t n)
 
 bool match_open(Match *m, const Grammar *g, uint32_t node, uint32_t *state)
 {
-	*m = (Match){.g = g, .effort.at = -1};
+	m->g = g;
+	m->effort = (Effort){.at = -1};
+	m->repeats = false;
+	m->n_items = m->n_steps = 0;
 	if (!GROW(&m->effort, m->states, m->states_cap, 1) || !GROW(&m->effort, m->conts, m->conts_cap, 1))
 		return false;
-	m->states[0] = (State){0};
-	m->conts[0] = (Cont){0};
+	memset(m->states, 0, sizeof *m->states);
+	memset(m->conts, 0, sizeof *m->conts);
+	if (m->cont_table)
+		memset(m->cont_table, 0, m->cont_slots * sizeof *m->cont_table);
+	if (m->state_table)
+		memset(m->state_table, 0, m->state_slots * sizeof *m->state_table);
+	if (m->steps)
+		memset(m->steps, 0, STEP_SLOTS * sizeof *m->steps);
 	m->n_states = m->n_conts = 1;
 	begin_state(m);
 	*state = add_node_work(m, node, 0) ? end_state(m) : 0;
 	return !m->effort.why;
+}
+
+bool match_reserve(Match *m)
+{
+	m->cont_slots = 2 * ROOM_CONTS;
+	m->state_slots = 2 * ROOM_STATES;
+	m->cont_table = malloc(m->cont_slots * sizeof *m->cont_table);
+	m->state_table = malloc(m->state_slots * sizeof *m->state_table);
+	m->steps = malloc(STEP_SLOTS * sizeof *m->steps); /* match_open clears these */
+	if (!m->cont_table || !m->state_table || !m->steps || !GROW(&m->effort, m->states, m->states_cap, ROOM_STATES) ||
+		!GROW(&m->effort, m->conts, m->conts_cap, ROOM_CONTS) || !GROW(&m->effort, m->items, m->items_cap, ROOM_ITEMS))
+		return false;
+	memset(m->states, 0, ROOM_STATES * sizeof *m->states);
+	memset(m->conts, 0, ROOM_CONTS * sizeof *m->conts);
+	memset(m->items, 0, ROOM_ITEMS * sizeof *m->items);
+	return true;
+}
+
+size_t match_bytes(const Match *m)
+{
+	return m->conts_cap * sizeof *m->conts + m->items_cap * sizeof *m->items + m->states_cap * sizeof *m->states +
+		m->cont_slots * sizeof *m->cont_table + m->state_slots * sizeof *m->state_table;
 }
 
 void match_close(Match *m)
@@ -399,12 +425,12 @@ static uint32_t copy_cont(Match *to, const Match *from, uint32_t cont)
 bool match_forget(Match *m, uint32_t *state, bool *forgot)
 {
 	const size_t bytes = m->n_conts * sizeof *m->conts + m->n_items * sizeof *m->items +
-		m->n_states * sizeof *m->states + m->steps_slots * sizeof *m->steps;
+		m->n_states * sizeof *m->states;
 	*forgot = false;
 	if (bytes < ROOM_BYTES || m->effort.why)
 		return !m->effort.why;
 	const State *s = &m->states[*state];
-	Match other;
+	Match other = {0};
 	uint32_t start;
 	if (!match_open(&other, m->g, NONE, &start)) {
 		match_close(&other);

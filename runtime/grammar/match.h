@@ -35,7 +35,7 @@ typedef struct Match {
 	Item *items; uint32_t n_items, items_cap;
 	State *states; uint32_t n_states, states_cap;
 	uint32_t *state_table, state_slots;
-	Step *steps; uint32_t n_steps, steps_slots;
+	Step *steps; uint32_t n_steps;
 	bool repeats;       /* the next step would end an item that is equal to one before (unique.c) */
 	/* of the state in the making */
 	Item *fresh; uint32_t n_fresh, fresh_cap;
@@ -44,10 +44,16 @@ typedef struct Match {
 	Cont *seen; uint32_t n_seen, seen_cap;
 } Match;
 
-bool match_open(Match *m, const Grammar *g, uint32_t node, uint32_t *state); /* match_close in any case */
+/* *m is zero, or was open before: then its memory is used again. match_close in any case. */
+bool match_open(Match *m, const Grammar *g, uint32_t node, uint32_t *state);
+/* Room for what most texts need, written once, so that no mask waits for it. */
+bool match_reserve(Match *m);
+size_t match_bytes(const Match *m); /* that it has room for */
 void match_close(Match *m);
 /* 0: the byte cannot come, or it failed. */
 uint32_t match_step(Match *m, uint32_t state, uint8_t byte);
+/* Moves an item alone; *ends: its lexeme may end there. False: nothing follows in it. */
+bool match_move(const Grammar *g, Item *item, uint8_t byte, bool *ends);
 /* The state of what follows items [n], when their lexemes end. */
 uint32_t match_after(Match *m, const Item *items, uint32_t n);
 /* The state of some items of another; `whole`: and the text may end. */

@@ -71,7 +71,7 @@ uint32_t node_text(Grammar *g, const char *text, size_t n)
 
 uint32_t node_lexeme(Grammar *g, Lexeme *l)
 {
-	if (lexeme_is_empty(l) || !lexeme_compare(l, &g->string, &g->effort) || !lexeme_measure(l, &g->effort) ||
+	if (lexeme_is_empty(l) || !lexeme_compare(l, &g->string, &g->effort) ||
 		!GROW(&g->effort, g->lexemes, g->lexemes_cap, g->n_lexemes + 1)) {
 		lexeme_free(l);
 		return NONE;

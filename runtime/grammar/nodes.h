@@ -45,11 +45,13 @@ typedef struct AtomMask {
 	CountSets *counts;  /* where any number of characters may come, else NULL; owned */
 } AtomMask;
 
-enum { ATOM_SLOTS = 256, MOST_ATOMS = 256 };
+enum { ATOM_SLOTS = 256, MOST_ATOMS = 256, MOST_SPARE = 48 };
 typedef struct AtomTable { /* filled while it is used, in any thread; entries stay to the end */
 	pthread_mutex_t lock;
 	AtomMask *slots[ATOM_SLOTS];
 	int n;
+	uint32_t *spare[MOST_SPARE]; int n_spare; /* words for masks to come: memory that was written before, as pages that
+											   * the system must give first take longer than most masks */
 	struct Marked *marked; int n_marked; /* of a grammar's lexemes (marked.h) */
 } AtomTable;
 

@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void measure_tree(GrammarVocab *v)
+static bool measure_tree(GrammarVocab *v)
 {
-	for (uint32_t i = v->n; i-- > 0;) {
-		v->height[i] = 0;
+	uint16_t *height = calloc((size_t)v->n + 1, sizeof *height); /* most bytes that follow below a place */
+	for (uint32_t i = v->n; i-- > 0 && height;) {
 		for (uint32_t below = i + 1; below < vocab_end(v, i); below = vocab_end(v, below))
-			if (v->height[below] >= v->height[i])
-				v->height[i] = (uint16_t)(v->height[below] + 1);
-		v->depth = v->height[i] + 1u > v->depth ? v->height[i] + 1u : v->depth;
+			if (height[below] >= height[i])
+				height[i] = (uint16_t)(height[below] + 1);
+		v->depth = height[i] + 1u > v->depth ? height[i] + 1u : v->depth;
 	}
+	const bool good = height;
+	free(height);
+	return good;
 }
 
 static void mark_first(GrammarVocab *v)
@@ -136,12 +139,6 @@ static void fill_groups(GrammarVocab *v)
 				g = i;
 		v->group[b] = (uint8_t)g;
 	}
-	for (int g = 0; g < GROUPS; g++)
-		v->begins[g] = -1;
-	for (int b = 256; b-- > 0;) {
-		v->next_of_group[b] = v->begins[v->group[b]];
-		v->begins[v->group[b]] = (int16_t)b;
-	}
 }
 
 /* Which tokens have bytes of a group, and how many bytes they have. */
@@ -189,6 +186,16 @@ static bool find_groups(GrammarVocab *v)
 	return ok && sort_places(v, &v->longer, v->n_longer);
 }
 
+static void find_known(GrammarVocab *v)
+{
+	const char *bytes;
+	size_t n;
+	bool special;
+	for (int32_t id = 0; id < v->n_ids; id++)
+		if (tok_token_bytes(v->tok, id, &bytes, &n, &special))
+			v->known[id / 32] |= (uint32_t)1 << id % 32;
+}
+
 /* Ids that have no column of the scores are none of the tree. */
 static bool leave_out(GrammarVocab *v)
 {
@@ -206,11 +213,12 @@ static bool fill(GrammarVocab *v)
 	v->n = tok->count[TOK_SEC_TREE];
 	v->tree = tok->tree;
 	v->ids = tok->tree_ids;
-	v->height = malloc(sizeof *v->height * ((size_t)v->n + 1));
 	v->same = malloc(sizeof *v->same * ((size_t)v->n_ids + 1));
+	v->second = calloc(256 * 256, sizeof *v->second);
+	v->known = calloc((size_t)v->n_words + 1, sizeof *v->known);
 	v->not_first = calloc((size_t)v->n_words + 1, sizeof *v->not_first);
 	Effort e = {.left = 10000000, .at = -1};
-	if (!v->height || !v->same || !v->not_first || !lexeme_of_string(&v->string, &e) ||
+	if (!v->same || !v->second || !v->known || !v->not_first || !lexeme_of_string(&v->string, &e) ||
 		!lexeme_count(&v->string, &v->string, &e) ||
 		(tok_n_ids(tok) > v->n_ids && !leave_out(v)))
 		return false;
@@ -220,11 +228,14 @@ static bool fill(GrammarVocab *v)
 			v->same[tok->tree_same[i].id] = (int32_t)tok->tree_same[i].next;
 	for (int b = 0; b < 256; b++)
 		v->first[b] = v->n;
-	for (uint32_t i = 0; i < v->n; i = vocab_end(v, i))
+	for (uint32_t i = 0; i < v->n; i = vocab_end(v, i)) {
 		v->first[vocab_byte(v, i)] = i;
-	measure_tree(v);
+		for (uint32_t k = i + 1; k < vocab_end(v, i); k = vocab_end(v, k))
+			v->second[vocab_byte(v, i) * 256 + vocab_byte(v, k)] = k;
+	}
+	find_known(v);
 	mark_first(v);
-	return find_strings(v) && find_groups(v) && find_commas(v);
+	return measure_tree(v) && find_strings(v) && find_groups(v) && find_commas(v);
 }
 
 GrammarVocab *grammar_vocab_open(const Tok *tok, int n_ids)
@@ -254,6 +265,8 @@ void atoms_free(AtomTable *t)
 			counted_free(m->counts);
 			free(m);
 		}
+	while (t->n_spare > 0)
+		free(t->spare[--t->n_spare]);
 	marked_free(t->marked);
 	pthread_mutex_destroy(&t->lock);
 }
@@ -262,11 +275,16 @@ void grammar_vocab_close(GrammarVocab *v)
 {
 	if (!v)
 		return;
+	for (GrammarText *next; v->idle; v->idle = next) {
+		next = text_next(v->idle);
+		text_free(v->idle);
+	}
 	atoms_free(&v->atoms);
 	lexeme_free(&v->string);
-	free(v->height);
 	free(v->own_ids);
 	free(v->same);
+	free(v->second);
+	free(v->known);
 	free(v->not_first);
 	free(v->in_string);
 	free(v->in_short);

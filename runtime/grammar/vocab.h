@@ -19,11 +19,9 @@ struct GrammarVocab {
 	uint32_t n;          /* places */
 	const uint32_t *tree, *ids; /* [n] TOK_SEC_TREE, TOK_SEC_TREE_IDS */
 	uint32_t *own_ids;   /* where they are not the tokenizer's */
-	uint16_t *height;    /* [n] most bytes that follow below it */
 	int32_t *same;       /* [n_ids] the next token of the same bytes, -1 = none */
 	/* Groups of bytes: expressions mostly have all bytes of one, or none. */
 	uint8_t group[256];
-	int16_t begins[GROUPS], next_of_group[256]; /* the bytes of a group; -1 = none */
 	Mark *marks; uint32_t first_mark[GROUPS + 1]; /* [n] all places by the group of their byte, ascending */
 	uint32_t *with;      /* [GROUPS, n_words] tokens with a byte of the group */
 	uint32_t n_with[GROUPS];
@@ -32,7 +30,9 @@ struct GrammarVocab {
 	uint32_t *upto;      /* [SHORT, n_words] of them, those of at most 0, 1, ... bytes */
 	Place *longer; uint32_t n_longer; /* the others, the longest first; chars: bytes */
 	uint32_t first[256]; /* the place that a first byte leads to; n = none */
+	uint32_t *second;    /* [256, 256] and a second one; 0 = none */
 	uint32_t depth;      /* most bytes of a token */
+	uint32_t *known;     /* [n_words] ids that are tokens, those of control too */
 	uint32_t *not_first; /* [n_words] tokens with another text where they are the first one */
 	Lexeme string;       /* as that of a grammar */
 	/* What a string may be from between two characters: */
@@ -43,6 +43,7 @@ struct GrammarVocab {
 	/* Commas of all tokens, and those after a quote of the same token: an item ends before, and another one begins. */
 	uint32_t *commas, n_commas, *quoted_commas, n_quoted_commas;
 	AtomTable atoms;     /* of it */
+	GrammarText *idle; int n_idle; /* closed texts, whose memory the next ones have; under the lock of `atoms` */
 };
 
 static inline uint8_t vocab_byte(const GrammarVocab *v, uint32_t place) { return (uint8_t)(v->tree[place] >> 24); }
@@ -64,6 +65,10 @@ static inline void vocab_clear(const GrammarVocab *v, uint32_t *words, uint32_t 
 		words[t / 32] &= ~((uint32_t)1 << t % 32);
 }
 
+/* Texts without a grammar (mask.c): at least one waits idle, if there is memory. */
+void texts_prepare(const GrammarVocab *v);
+GrammarText *text_next(const GrammarText *t);
+void text_free(GrammarText *t); /* NULL is fine */
 void atoms_free(AtomTable *t);
 void counted_free(CountSets *c); /* NULL is fine */
 void marked_free(struct Marked *all); /* the same */

@@ -39,6 +39,8 @@ void api_put_or_null(FILE *out, const char *name, const char *text); /* ,"name":
 
 /* Readers of JSON ------------------------------------------------------------ */
 
+/* As json_loadb, but numbers may be of any size. */
+json_t *api_load(const char *text, size_t n, size_t flags, json_error_t *at);
 /* Strict JSON, one object, at most API_MAX_DEPTH deep. NULL after filling `e`. json_decref. */
 json_t *api_parse(const char *text, size_t n, ApiError *e);
 

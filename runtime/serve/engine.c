@@ -378,9 +378,11 @@ static void step(Engine *e)
 			.reused = atlas_reused_tokens(e->session, from->slot)};
 		if (s->request.top_logprobs)
 			copy_top(e, i, to);
-		if (from->finish != ATLAS_RUNNING)
+		if (from->finish != ATLAS_RUNNING) {
 			e->running[from->slot] = NULL;
-		else if (s->guide) {
+			to->is_whole = s->guide && from->finish == ATLAS_LENGTH && guide_push(s->guide, from->token) &&
+				guide_is_over(s->guide);
+		} else if (s->guide) {
 			guide(e, s, to);
 			b = batch_of(e, n - i);
 		}

@@ -2,7 +2,10 @@
 #include "artifacts/json_put.h"
 #include "runtime/serve/api.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool api_refuse(ApiError *e, int status, const char *param, const char *fmt, ...)
@@ -52,6 +55,53 @@ static bool is_deep(const char *text, size_t n)
 	return false;
 }
 
+/* Writes each number anew that JSON has and the reader has not, in place: a whole number beyond 64 bits becomes one of
+ * floating point, one beyond those the largest power of ten. Schemas have such bounds, and models write such values. */
+static void fit_numbers(char *text, size_t n)
+{
+	for (size_t i = 0; i < n;) {
+		if (text[i] == '"') {
+			for (i++; i < n && text[i] != '"'; i++)
+				i += text[i] == '\\';
+			i++;
+			continue;
+		}
+		const size_t from = i;
+		while (i < n && text[i] && strchr("+-.0123456789eE", text[i]))
+			i++;
+		const size_t size = i - from, sign = size && text[from] == '-';
+		if (size < 5) {
+			i += size == 0;
+			continue;
+		}
+		char *number = strndup(text + from, size);
+		const bool is_real = number && strpbrk(number, ".eE");
+		errno = 0;
+		if (number && isinf(is_real || size > 300 ? strtod(number, NULL) : 0)) {
+			memset(text + from, ' ', size);
+			memcpy(text + from + sign, "1e308", 5);
+			text[from] = sign ? '-' : '1';
+		} else if (number && !is_real && (strtoll(number, NULL, 10), errno == ERANGE))
+			memcpy(text + i - 2, "e2", 2); /* in place of two digits */
+		free(number);
+	}
+}
+
+json_t *api_load(const char *text, size_t n, size_t flags, json_error_t *at)
+{
+	json_t *value = json_loadb(text, n, flags, at);
+	if (value || json_error_code(at) != json_error_numeric_overflow)
+		return value;
+	char *copy = malloc(n);
+	if (copy) {
+		memcpy(copy, text, n);
+		fit_numbers(copy, n);
+		value = json_loadb(copy, n, flags, at);
+	}
+	free(copy);
+	return value;
+}
+
 json_t *api_parse(const char *text, size_t n, ApiError *e)
 {
 	json_error_t at;
@@ -59,7 +109,7 @@ json_t *api_parse(const char *text, size_t n, ApiError *e)
 		return api_refuse(e, 400, NULL, "the request has no body: expected a JSON object"), NULL;
 	if (is_deep(text, n))
 		return api_refuse(e, 400, NULL, "the body is nested deeper than %d", API_MAX_DEPTH), NULL;
-	json_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+	json_t *object = api_load(text, n, JSON_REJECT_DUPLICATES, &at);
 	if (!object && json_error_code(&at) == json_error_null_character)
 		return api_refuse(e, 400, NULL, "line %d, column %d: no prompt can have \\u0000", at.line, at.column), NULL;
 	if (!object)

@@ -67,14 +67,7 @@ void guide_close(Guide *g)
 static void allow_all(Guide *g)
 {
 	const GrammarVocab *v = g->vocab;
-	for (int32_t id = 0; id < v->n_ids; id++) {
-		const char *bytes;
-		size_t n;
-		bool special;
-		const uint32_t bit = (uint32_t)1 << id % 32;
-		const bool exists = tok_token_bytes(v->tok, id, &bytes, &n, &special);
-		g->words[id / 32] = (g->words[id / 32] & ~bit) | (exists ? bit : 0);
-	}
+	memcpy(g->words, v->known, sizeof *g->words * (size_t)v->n_words);
 	for (int i = 0; i < g->n_ends; i++)
 		if (g->ends[i] >= 0 && g->ends[i] < v->n_ids)
 			g->words[g->ends[i] / 32] &= ~((uint32_t)1 << g->ends[i] % 32);

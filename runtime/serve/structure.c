@@ -148,6 +148,22 @@ static Grammar *grammar_of(Structures *s, Wanted *w, GrammarError *why)
 	return g;
 }
 
+/* The place in the schema of a tool, after its name, of a schema that is made of all tools (tool_grammar.c). */
+static void name_tool(const Wanted *w, char *pointer, size_t n)
+{
+	char path[64], rest[200];
+	int tool = -1, skip = 0;
+	const char *from = pointer + (strncmp(pointer, "/items/", 7) == 0 ? 6 : 0);
+	if (sscanf(from, "/anyOf/%d/properties/%*[a-z]%n", &tool, &skip) != 1 || !skip)
+		return;
+	snprintf(path, sizeof path, "#%s%.*s/anyOf/%d/properties/name/const",
+		w->source.kind == GRAMMAR_FORM ? "/schemas/0" : "", (int)(from - pointer), pointer, tool);
+	const char *name = json_string_value(grammar_at(w->source.json, path));
+	snprintf(rest, sizeof rest, "%s", from + skip + (strncmp(from + skip, "/allOf/0/", 9) == 0 ? 8 : 0));
+	if (name)
+		snprintf(pointer, n, "/%.60s%.130s", name, rest);
+}
+
 bool structure_compile(const ApiLimits *limits, ApiRequest *r, ApiError *e)
 {
 	GrammarError why;
@@ -155,6 +171,8 @@ bool structure_compile(const ApiLimits *limits, ApiRequest *r, ApiError *e)
 	r->grammar = grammar_of(limits->structures, w, &why);
 	r->guide.grammar = r->grammar;
 	if (!r->grammar) {
+		if (w->is_call && limits->tools->lead)
+			name_tool(w, why.pointer, sizeof why.pointer);
 		api_refuse(e, 400, w->param, "%s%s%s: %s", w->param, why.pointer[0] ? " at " : "", why.pointer, why.text);
 		e->code = "invalid_structure";
 	}
@@ -218,7 +236,7 @@ bool structure_find(const ApiLimits *limits, ApiRequest *r, ApiError *e)
 			return api_refuse(e, 500, NULL, "no memory");
 		find_marks(limits, limits->reasoning, &r->guide);
 	} else if (w->is_call)
-		find_marks(limits, NULL, &r->guide);
+		find_marks(limits, limits->reasoning, &r->guide); /* which may come in text before a call */
 	if (!(w->key = key_of(&w->source)))
 		return api_refuse(e, 500, NULL, "no memory");
 	pthread_mutex_lock(&s->lock);
@@ -235,7 +253,8 @@ static bool compile_schema(const ApiLimits *limits, json_t *schema, const char *
 {
 	json_error_t at;
 	json_t *parsed = json_is_string(schema)
-		? json_loads(json_string_value(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at) : json_incref(schema);
+		? api_load(json_string_value(schema), json_string_length(schema), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &at)
+		: json_incref(schema);
 	if (!parsed)
 		return api_refuse(e, 400, param, "%s is not JSON: line %d, column %d: %s", param, at.line, at.column, at.text);
 	const bool good = want(limits, &(GrammarSource){.kind = GRAMMAR_SCHEMA, .json = parsed}, param, r, e);

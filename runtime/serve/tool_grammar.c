@@ -59,7 +59,8 @@ static json_t *arguments_of(json_t *function, const char *place)
 	return is_object ? schema : json_pack("{s:[o, {s:s}]}", "allOf", schema, "type", "object");
 }
 
-json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
+/* `at`: where it is in the whole. */
+static json_t *schema_at(const char *at, const ToolFormat *format, json_t *tools, const char *only)
 {
 	const bool is_list = format->body == TOOL_NAMED;
 	json_t *any = json_array();
@@ -70,7 +71,7 @@ json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
 		char place[64];
 		if (only && strcmp(only, json_string_value(name)) != 0)
 			continue;
-		snprintf(place, sizeof place, "%s/anyOf/%zu/properties/%s", is_list ? "/items" : "", json_array_size(any),
+		snprintf(place, sizeof place, "%s%s/anyOf/%zu/properties/%s", at, is_list ? "/items" : "", json_array_size(any),
 			format->arguments);
 		json_t *arguments = arguments_of(function, place);
 		json_t *call = !arguments ? NULL : json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object",
@@ -86,6 +87,11 @@ json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
 	if (!is_list || !call)
 		return call;
 	return json_pack("{s:s, s:o, s:i, s:i}", "type", "array", "items", call, "minItems", 1, "maxItems", 1);
+}
+
+json_t *tool_schema(const ToolFormat *format, json_t *tools, const char *only)
+{
+	return schema_at("", format, tools, only);
 }
 
 /* Forms ------------------------------------------------------------ */
@@ -137,7 +143,7 @@ static json_t *text_without(const char *mark, json_t *schema)
 	json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
 	mark += strspn(mark, " \n");
 	for (; *mark && *mark != '\n' && to < pattern + 120; mark++)
-		to += sprintf(to, strchr("|.*+?()[]{}^$", *mark) ? "[%c]" : "%c", *mark);
+		to += sprintf(to, strchr("|.*+?()[]{}^$\\", *mark) ? "\\%c" : "%c", *mark);
 	to += snprintf(to, (size_t)(end - to), ")[\\s\\S]{%lld,", (long long)json_integer_value(least));
 	to += most ? snprintf(to, (size_t)(end - to), "%lld", (long long)json_integer_value(most)) : 0;
 	snprintf(to, (size_t)(end - to), "}");
@@ -206,7 +212,8 @@ static json_t *json_form(const Maker *m, json_t *schema)
 	const ToolMarks *marks = &m->format->marks;
 	const bool has_breaks = marks->keyed && marks->keyed[strlen(marks->keyed) - 1] == '\n';
 	const char *before = marks->typed ? marks->typed : marks->value ? marks->value : "";
-	return three(before, json_pack("{s:O}", "schema", schema), has_breaks ? "\n" : "");
+	return three(before, json_pack("{s:O, s:o}", "schema", schema, "at",
+		json_string_nocheck(m->pointer)), has_breaks ? "\n" : "");
 }
 
 /* Has a string of the value what ends it in this format? */
@@ -311,12 +318,26 @@ static json_t *value_form(Maker *m, json_t *schema, int hops)
 	return string_form(m, text_without(marks->quote ? marks->quote : marks->valued, schema));
 }
 
+static void go_down(Maker *m, const char *key)
+{
+	size_t n = strlen(m->pointer);
+	if (n + 20 > sizeof m->pointer)
+		return;
+	n += (size_t)sprintf(m->pointer + n, "/properties/");
+	for (; *key && n + 3 < sizeof m->pointer; key++) {
+		if (*key == '~' || *key == '/')
+			m->pointer[n++] = '~';
+		m->pointer[n++] = (char)(*key == '~' ? '0' : *key == '/' ? '1' : *key);
+	}
+	m->pointer[n] = 0;
+}
+
 /* Name and value, with what is around them. */
 static json_t *member_form(Maker *m, const char *key, json_t *schema, int hops)
 {
 	const ToolMarks *marks = &m->format->marks;
 	const size_t before = strlen(m->pointer);
-	snprintf(m->pointer + before, sizeof m->pointer - before, "/properties/%s", key);
+	go_down(m, key);
 	json_t *form = NULL;
 	if (m->format->body == TOOL_PARAMETERS && (strpbrk(key, "<>\n\"") || !*key))
 		refuse(m, "this name of a parameter cannot be written in this form of calls");
@@ -432,7 +453,8 @@ static json_t *call_form(Maker *m, const char *name, json_t *whole)
 	snprintf(m->pointer, sizeof m->pointer, "/%s", name);
 	json_t *schema = json_object_get(whole, "type") ? whole : json_array_get(json_object_get(whole, "allOf"), 0);
 	if (m->format->body == TOOL_NAMED || m->format->body == TOOL_CHANNELS)
-		return json_pack("[s,s,{s:O}]", name, marks->named, "schema", whole);
+		return json_pack("[s,s,{s:O, s:o}]", name, marks->named, "schema", whole, "at",
+			json_string_nocheck(m->pointer));
 	json_t *form = members_form(m, schema, 0);
 	return form ? json_pack("[s,s,o,s]", name, marks->named, form, marks->end) : NULL;
 }
@@ -442,7 +464,9 @@ json_t *tool_form(const ToolFormat *format, json_t *tools, const char *only, For
 	*e = (FormError){{0}, {0}};
 	json_t *either = json_array(), *schemas = json_array();
 	Maker m = {.format = format, .e = e, .root = json_pack("{s:o}", "schemas", schemas)};
-	const char *opener = format->openers[0] ? format->openers[0] : "", *call = format->marks.call;
+	const char *call = format->marks.call, *opener = format->openers[0];
+	if (!opener || format->is_bare || (call && strcmp(opener, call) == 0))
+		opener = "";
 	bool good = either && m.root;
 	for (size_t i = 0; good && i < json_array_size(tools); i++) {
 		json_t *function = json_object_get(json_array_get(tools, i), "function");
@@ -454,11 +478,55 @@ json_t *tool_form(const ToolFormat *format, json_t *tools, const char *only, For
 		json_t *schema = arguments_of(function, place);
 		good = schema && json_array_append_new(schemas, schema) == 0 && add(either, call_form(&m, name, schema));
 	}
-	json_t *form = good ? json_pack("[s,s,s,{s:o},s]", format->is_bare ? "" : opener, call ? call : "",
+	json_t *form = good ? json_pack("[s,s,s,{s:o},s]", opener, call ? call : "",
 		format->is_listed ? "[" : "", "either", json_incref(either), format->is_listed ? "]" : "") : NULL;
 	json_decref(either);
 	if (form && json_object_set_new(m.root, "form", form) == 0)
 		return m.root;
 	json_decref(m.root);
+	return NULL;
+}
+
+bool tool_can_talk(const ToolFormat *f) { return f->openers[0] && !f->is_bare && f->body != TOOL_CHANNELS; }
+
+/* Any text in which no call begins. */
+static json_t *text_between(const ToolFormat *f)
+{
+	json_t *one = text_without(f->openers[0], NULL), *other = f->openers[1] ? text_without(f->openers[1], NULL) : NULL;
+	if (!one || !other)
+		return one;
+	const char *pattern = json_string_value(json_object_get(other, "regex"));
+	json_t *both = json_sprintf("%.*s%s", (int)(strstr(pattern, ")[") + 1 - pattern), pattern,
+		json_string_value(json_object_get(one, "regex")));
+	json_decref(one);
+	json_decref(other);
+	return one_key("regex", both);
+}
+
+/* Reasoning, in which calls are none; NULL: the model has none, or there is no memory. */
+static json_t *thought(const Reasoning *r)
+{
+	json_t *inside = r && r->opener && r->closer && !r->has_channels ? text_without(r->closer, NULL) : NULL;
+	return inside ? json_pack("[s,o,s]", r->opener, inside, r->closer) : NULL;
+}
+
+json_t *tool_talk(const ToolFormat *f, const Reasoning *reasoning, json_t *tools, FormError *e)
+{
+	json_t *before = one_key("optional", thought(reasoning));
+	json_t *schema = f->lead ? schema_at("/schemas/0", f, tools, NULL) : NULL;
+	json_t *root = !f->lead ? tool_form(f, tools, NULL, e)
+		: schema ? json_pack("{s:[s,{s:O}], s:[O]}", "form", f->lead, "schema", schema, "schemas", schema) : NULL;
+	const bool is_closed = f->marks.end && f->closer && strstr(f->marks.end, f->closer);
+	json_t *text = text_between(f);
+	json_t *form = !root || !text ? NULL : json_pack("[o,O,{s:[O,{s:s},s,O], s:i, s:i}]",
+		before ? json_incref(before) : json_string(""), text, "many",
+		json_object_get(root, "form"), "regex", "\n?", f->closer && !is_closed ? f->closer : "", text, "least", 0,
+		"most", -1);
+	json_decref(before);
+	json_decref(schema);
+	json_decref(text);
+	if (form && json_object_set_new(root, "form", form) == 0)
+		return root;
+	json_decref(root);
 	return NULL;
 }

@@ -15,4 +15,9 @@ typedef struct FormError { char pointer[160], text[160]; } FormError; /* pointer
  * the schema asks for what the format cannot be held to, or there is no memory (then e->text is ""). json_decref. */
 json_t *tool_form(const ToolFormat *format, json_t *tools, const char *only, FormError *e);
 
+/* Text, and calls in it whose arguments are of the schemas: a form too, opener and all. The format can talk.
+ * `reasoning` may be NULL: what the model says before, in which calls are text. */
+json_t *tool_talk(const ToolFormat *format, const Reasoning *reasoning, json_t *tools, FormError *e);
+bool tool_can_talk(const ToolFormat *format); /* calls begin with a mark, wherever they are in an answer */
+
 #endif

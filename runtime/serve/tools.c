@@ -57,16 +57,13 @@ static bool check_tool(json_t *tools, size_t i, ApiError *e)
 }
 
 /* A call that may come at any place of an answer is not masked. */
-static bool refuse_strict(json_t *tools, ApiError *e)
+/* Of tools that may be called, the first that must be called by its schema; -1 = none. */
+static int strict_tool(json_t *tools)
 {
-	char at[64];
-	for (size_t i = 0; i < json_array_size(tools); i++) {
-		snprintf(at, sizeof at, "tools[%zu].function.strict", i);
+	for (size_t i = 0; i < json_array_size(tools); i++)
 		if (json_is_true(json_object_get(json_object_get(json_array_get(tools, i), "function"), "strict")))
-			return api_refuse(e, 400, at, "%s: a call that fits its schema for certain needs tool_choice required or a "
-				"tool by name", at);
-	}
-	return true;
+			return (int)i;
+	return -1;
 }
 
 static bool check_tools(json_t *tools, ApiError *e)
@@ -127,16 +124,20 @@ static bool read_choice(json_t *request, json_t *tools, ToolChoice *choice, cons
 		api_refuse(e, 400, name, "%s: there is no tool %.128s", name, *only);
 }
 
-/* The answer is to be one call, of masked tokens. */
-static bool force_call(const ApiLimits *limits, json_t *tools, const char *only, ApiRequest *r, ApiError *e)
+/* The answer is to be one call, of masked tokens; or (may_talk) text in which calls are of these. */
+static bool hold_calls(
+	const ApiLimits *limits, json_t *tools, const char *only, bool may_talk, ApiRequest *r, ApiError *e)
 {
-	static const char name[] = "tool_choice";
+	const char *name = may_talk ? "tools" : "tool_choice";
 	if (r->wanted)
 		return api_refuse(e, 400, name, "%s: another field asks for a structure of the answer already", name);
 	const ToolFormat *f = limits->tools;
+	const bool is_schema = f->lead && !may_talk;
 	FormError why = {{0}, {0}};
-	json_t *json = f->lead ? tool_schema(f, tools, only) : tool_form(f, tools, only, &why);
-	const GrammarSource source = {f->lead ? GRAMMAR_SCHEMA : GRAMMAR_FORM, .json = json, .before = f->lead};
+	json_t *json = may_talk ? tool_talk(f, limits->reasoning, tools, &why) : f->lead ? tool_schema(f, tools, only)
+																  : tool_form(f, tools, only, &why);
+	const GrammarSource source = {is_schema ? GRAMMAR_SCHEMA : GRAMMAR_FORM, .json = json,
+		.before = is_schema ? f->lead : NULL};
 	const bool good = json ? structure_of_call(limits, &source, name, r, e)
 		: why.text[0]      ? api_refuse(e, 400, name, "%s at %s: %s (%s)", name, why.pointer, why.text, f->name)
 						   : api_refuse(e, 500, NULL, "no memory");
@@ -144,6 +145,20 @@ static bool force_call(const ApiLimits *limits, json_t *tools, const char *only,
 		e->code = "invalid_structure";
 	json_decref(json);
 	return good;
+}
+
+/* Where a tool is strict, and calls may come anywhere. */
+static bool hold_strict(const ApiLimits *limits, json_t *tools, ApiRequest *r, ApiError *e)
+{
+	char at[64];
+	const int strict = strict_tool(tools);
+	if (strict < 0)
+		return true;
+	if (tool_can_talk(limits->tools))
+		return hold_calls(limits, tools, NULL, true, r, e);
+	snprintf(at, sizeof at, "tools[%d].function.strict", strict);
+	return api_refuse(e, 400, at, "%s: in this form of calls one that fits its schema for certain needs tool_choice "
+		"required or a tool by name", at);
 }
 
 bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, ApiError *e)
@@ -166,7 +181,7 @@ bool api_read_tools(const ApiLimits *limits, json_t *request, ApiRequest *r, Api
 		return api_refuse(e, 500, NULL, "no memory");
 	r->tools = json_incref(tools);
 	r->one_call = !parallel;
-	return choice == CHOICE_FORCED ? force_call(limits, tools, only, r, e) : refuse_strict(tools, e);
+	return choice == CHOICE_FORCED ? hold_calls(limits, tools, only, false, r, e) : hold_strict(limits, tools, r, e);
 }
 
 /* Messages ------------------------------------------------------------ */

@@ -1,8 +1,8 @@
 /* chat_json.c - JSON to values and back, as Python's json does it.
  *
- * The reader is strict: UTF-8, no trailing commas, no comments, whole numbers of 64 bits. It makes values in the
- * machine's memory as it goes, so that their bound is its own. (jansson, which the compiler has, cannot be linked into
- * libatlas.so as Debian builds it, and builds a tree of its own first.)
+ * The reader is strict: UTF-8, no trailing commas, no comments. A whole number beyond 64 bits is a float. It makes
+ * values in the machine's memory as it goes, so that their bound is its own. (jansson, which the compiler has, cannot
+ * be linked into libatlas.so as Debian builds it, and builds a tree of its own first.)
  */
 #include "runtime/text/chat_machine.h"
 
@@ -137,10 +137,9 @@ static Val read_number(Json *j)
 	memcpy(text, j->text + from, j->at - from);
 	text[j->at - from] = 0;
 	errno = 0;
-	if (!real) {
-		const long long whole = strtoll(text, NULL, 10);
-		return errno ? wrong(j, from, "a whole number beyond 64 bits") : val_int(whole);
-	}
+	const long long whole = real ? 0 : strtoll(text, NULL, 10);
+	if (!real && !errno)
+		return val_int(whole);
 	return val_float(chat_strtod(j->m, text, &end));
 }
 

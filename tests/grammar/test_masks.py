@@ -147,6 +147,30 @@ def test_masks_do_not_depend_on_those_before(vocabulary, expression):
             assert probe.tokens(tokens[:n]) == n and np.array_equal(probe.mask()[0], mask), tokens[:n]
 
 
+def test_masks_of_long_texts(vocabulary):
+    """Steps and states that a text forgets, and memory that it has of a text of another grammar, change no mask: one that is
+    asked for masks all the way has those of one that is only pushed."""
+    probe, text = vocabulary.probe, '{"k":[-1.5,"é\\n",{"":['.encode() * 160 + b'[true,{"a"'
+    masks = {}
+    probe.schema({"type": "object"})
+    for n in range(2, len(text), 2):
+        assert probe.bytes(text[n - 2 : n])
+        masks[n] = probe.mask()[0]
+    for other in (
+        {"type": "array", "items": {"type": "integer"}},
+        {"type": "object", "properties": {"k": {"const": "x"}}},
+    ):
+        probe.schema(other)
+        for _ in range(3):
+            write(random.Random(5), vocabulary)
+            probe.again()
+    probe.schema({"type": "object"})
+    for n in range(2, len(text), 194):
+        probe.again()
+        assert probe.bytes(text[:n])
+        assert np.array_equal(probe.mask()[0], masks[n]), text[:n]
+
+
 # Bytes that only lead on, between others that do not; the length of what they repeat.
 LEADING = [
     ("[a-z0-9]+(-[a-z0-9]+)*", {}, "abc-d3", None),

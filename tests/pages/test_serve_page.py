@@ -243,6 +243,32 @@ def test_stop(opened, plans, how):
     assert "20 tokens" in last(page, "note")
 
 
+def test_stop_before_the_first_token(opened, plans):
+    """The turn is as if it had not been, since templates refuse two of the user; its text comes back."""
+    _, page = opened(plans["chat"])
+    page.evaluate(
+        "window.own = fetch, window.fetch = (url, o) => o && o.method === 'POST' ? (window.sent = o.body, new Promise((_, no) =>"
+        " o.signal.addEventListener('abort', () => no(new DOMException('', 'AbortError'))))) : own(url, o), 0"
+    )
+    page.evaluate("document.getElementById('text').focus()")
+    page.call("Input.insertText", text="first")
+    page.key("Enter", 13, "\r")
+    page.until("window.sent")
+    page.key("Escape", 27)
+    page.until("document.querySelector('#talk li:last-child small').textContent === 'stopped'")
+    assert page.evaluate("document.getElementById('text').value") == "first"
+    page.evaluate("document.getElementById('text').value = '', 0")
+    whole = 'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    page.evaluate(
+        "window.fetch = (url, o) => o && o.method === 'POST' ? (window.sent = o.body, "
+        f"Promise.resolve(new Response({json.dumps(whole)}))) : own(url, o), 0"
+    )
+    roles = [["user"], ["user", "assistant", "user"]]  # an answer without a text is one, too
+    for want in roles:
+        send(page, "second")
+        assert [m["role"] for m in json.loads(page.evaluate("sent"))["messages"]] == want
+
+
 def test_a_plan_without_a_template(opened, plans):
     server, page = opened(plans["text"])
     assert "no chat template" in text_of(page, "talk-why") and text_of(page, "talk-title") == "Completion"

@@ -43,28 +43,33 @@ def cut(text, markers, used, source):
     return tokens
 
 
-def write(folder: pathlib.Path, scripts: dict[str, str], template: str, markers=()):
+def write(folder: pathlib.Path, scripts: dict[str, str], template: str, markers=(), in_vocabulary=False):
     """Writes the checkpoint. scripts: {what an answer comes after: the answer}; the former are control tokens, or a line
-    end, which the template is to write last. markers: control tokens of answers. Special tokens of the template are not known."""
+    end, which the template is to write last. markers: control tokens of answers. Special tokens of the template are not known.
+    in_vocabulary: tokens of answers are none that were added, so that masks may allow them."""
     folder.mkdir(parents=True)
     source = random.Random(str(scripts))
     control = [END, *[b for b in scripts if b != "\n"], *[m for m in markers if m not in scripts]]
-    used = {END, *scripts, *byte_letters()}
+    used = {END, *scripts, *byte_letters(), *(map(chr, range(128)) if in_vocabulary else ())}
     chains = {begin: cut(text, markers, used, source) for begin, text in scripts.items()}
-    added = [*control, *(t for chain in chains.values() for t in chain if t not in control)]
+    said = [t for chain in chains.values() for t in chain if t not in control]
+    added = [*said, *control] if in_vocabulary else [*control, *said]
     ids = {token: 256 + i for i, token in enumerate(added)}
     assert len(ids) == len(added) and 256 + len(added) <= VOCAB
     follows = {"\n": ord("\n")} | ids
+    letters = {b: c for c, b in byte_letters().items()}
+    spoken = {"".join(letters[b] for b in t.encode()): i for t, i in ids.items() if in_vocabulary and t not in control}
     tokenizer = {
         "version": "1.0",
         "added_tokens": [
             {"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
             | {"special": t in control}
             for t, i in ids.items()
+            if t in control or not in_vocabulary
         ],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "vocab": {c: b for c, b in byte_letters().items()}, "merges": []},
+        "model": {"type": "BPE", "vocab": dict(byte_letters()) | spoken, "merges": []},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     named = {"bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END}

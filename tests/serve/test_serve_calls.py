@@ -618,6 +618,25 @@ def test_a_call_can_be_sent_back(servers):
     assert status == 200 and again["usage"]["input_tokens"] == got["usage"]["prompt_tokens"], again
 
 
+@pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "gemma4"])
+def test_large_numbers_can_be_sent_back(servers, form):
+    """Whether the template prints the arguments or goes through them; in each API."""
+    server = servers(form)
+    given = '{"n": 123456789012345678901234567890, "m": [-18446744073709551616, 1e400], "s": "99999999999999999999"}'
+    call = f'{{"id": "a", "type": "function", "function": {{"name": "typed", "arguments": {json.dumps(given)}}}}}'
+    use = f'{{"type": "tool_use", "id": "a", "name": "typed", "input": {given}}}'
+    item = f'{{"type": "function_call", "call_id": "a", "name": "typed", "arguments": {json.dumps(given)}}}'
+    said = '{"role": "user", "content": "plain"}'
+    for path, body in (
+        ("chat/completions", f'"messages": [{said}, {{"role": "assistant", "tool_calls": [{call}]}}, {said}]'),
+        ("messages", f'"messages": [{said}, {{"role": "assistant", "content": [{use}]}}, {said}]'),
+        ("responses", f'"input": [{said}, {item}, {said}]'),
+    ):
+        limit = "max_output_tokens" if path == "responses" else "max_tokens"
+        status, answer = server.post(f"/v1/{path}", f'{{"model": "tiny", "{limit}": 20, {body}}}'.encode())
+        assert status == 200, (path, answer)
+
+
 def test_ids_that_a_template_refuses(servers):
     """This one takes nine letters and digits alone: other ids become such, of call and result alike."""
     talk = copy.deepcopy(TALK[:4])
@@ -658,7 +677,11 @@ def function(**more):
         (function(description=1), "tools[0].function.description", "is a whole number: expected a string"),
         (function(parameters=[]), "tools[0].function.parameters", "is a list: expected an object"),
         (function(strict="yes"), "tools[0].function.strict", "expected true or false"),
-        (function(strict=True), "tools[0].function.strict", "needs tool_choice"),
+        (
+            function(strict=True, parameters={"type": "object", "properties": {"a": {"type": "b"}}}),
+            "tools",
+            "a type of JSON",
+        ),
         ([{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)], "tools", "at most 128"),
     ],
 )
@@ -756,7 +779,21 @@ def test_calls_that_must_be(servers, form, name):
 # Of every kind of body and mark.
 @pytest.mark.parametrize(
     "form",
-    ["glm45", "minimax_m2", "functiongemma", "lfm2", "pythonic", "deepseek_v3", "deepseek_v32", "kimi_k2", "cohere"],
+    [
+        "glm45",
+        "minimax_m2",
+        "functiongemma",
+        "functionary",
+        "lfm2",
+        "pythonic",
+        "deepseek_v3",
+        "deepseek_v32",
+        "kimi_k2",
+        "cohere",
+        "hunyuan",
+        "hy_v3",
+        "longcat_xml",
+    ],
 )
 def test_forced_calls_of_each_form(start, small_plan_of, folders, form):
     """The same, where the form is set by hand."""
@@ -768,6 +805,67 @@ def test_forced_calls_of_each_form(start, small_plan_of, folders, form):
         [call] = got.message.tool_calls
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
         assert got.message.content is None
+
+
+@pytest.mark.parametrize("form", ["hermes", "mistral_calls", "llama3_json", "minimax_m2", "olmo3", "harmony"])
+def test_a_wrong_schema_of_a_tool_has_its_place(servers, form):
+    """After the tool's name, in its own schema, however the form is made of it."""
+    server = servers(form)
+    wrong = {"type": "object", "properties": {"a/b": {"items": {"type": "b"}, "type": "array"}}, "required": ["a/b"]}
+    tools = [tool("now"), function(parameters=wrong)[0]]
+    words = "at /f/properties/a~1b/items/type: a type of JSON is expected"
+    assert refused(server, words, tools=tools, tool_choice="required") == "tool_choice"
+    loose = [tools[0], function(parameters={"properties": wrong["properties"]})[0]]
+    assert refused(server, words, tools=loose, tool_choice="required") == "tool_choice"
+    if form in STRICT:
+        strict = [tools[0], function(parameters=wrong, strict=True)[0]]
+        assert refused(server, words, tools=strict) == "tools"
+
+
+STRICT = ["hermes", "qwen3_coder", "glm45", "minimax_m2", "seed_oss", "gemma4", "mistral_calls", "olmo3"]
+
+
+@pytest.mark.parametrize("form", STRICT)
+def test_strict_calls_where_none_must_be(start, small_plan_of, tmp_path, form):
+    """Text is what it is without `strict`, also in reasoning that names a call; a call has arguments of the schema, which
+    the model had others for."""
+    _, markers, answers = MODELS[form]
+    begins = {words: f"§{words}§" for words in answers}
+    scripts = {begins[words]: answer[0] for words, answer in answers.items() if words in ("call", "plain", "think")}
+    chosen = scripted.choosing(template_of(form), {w: b for w, b in begins.items() if b in scripts})
+    scripted.write(tmp_path / form, scripts, chosen, markers, in_vocabulary=True)
+    server = start(small_plan_of(tmp_path / form, "--target", "none"), "--name", "tiny")
+    client = client_of(server)
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 4}, "days": {"enum": [3, 5]}}}
+    schema |= {"required": ["city"], "additionalProperties": False}
+    loose = [tool("get_weather"), tool("now")]
+    strict = [{"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": schema}}, loose[1]]
+    for words in [b.strip("§") for b in scripts]:
+        asked = ask(words, max_tokens=300) | {"tools": strict}
+        [free] = client.chat.completions.create(**(asked | {"tools": loose})).choices
+        for n in (1, 2):
+            for got in client.chat.completions.create(**asked, n=n).choices:
+                assert got.message.content == free.message.content or words == "call"
+                assert (got.message.content or "").startswith(free.message.content or "")
+                assert getattr(got.message, "reasoning_content", None) == getattr(
+                    free.message, "reasoning_content", None
+                )
+                calls = calls_of(got.message)
+                assert len(calls) >= len(free.message.tool_calls or []) and (calls or words != "call")
+                for name, given in calls:
+                    jsonschema.validate(given, schema if name == "get_weather" else {"maxProperties": 0})
+                assert got.finish_reason == free.finish_reason
+        content, _, calls, finish, _ = joined(client.chat.completions.create(**asked, stream=True))
+        assert (content or None, calls, finish) == (
+            got.message.content or None,
+            calls_of(got.message),
+            got.finish_reason,
+        )
+
+
+def test_strict_calls_of_forms_without_a_mark(servers):
+    for form in ("llama3_json", "harmony"):
+        assert refused(servers(form), "needs tool_choice", tools=function(strict=True)) == "tools[0].function.strict"
 
 
 def test_schemas_that_a_form_cannot_hold(start, small_plan_of, folders):

@@ -148,6 +148,20 @@ def test_limits_of_tokens_leave_no_answer_without_a_token(client, served):
     assert all(c.text.removeprefix(PROMPT) in ("yes", "no") for c in answer.choices)
 
 
+@pytest.mark.parametrize("kind", [{"guided_choice": ["Genesis"]}, {"guided_json": {"const": {"a": [1, "é"]}}}], ids=str)
+def test_an_answer_that_is_whole_at_its_limit(served, kind):
+    """It ends with "stop", whatever the limit; one token less is "length"."""
+    asked = {"prompt": PROMPT, "temperature": 0} | kind
+    status, whole = served.post("/v1/completions", asked | {"max_tokens": 60})
+    n = whole["usage"]["completion_tokens"]
+    assert whole["choices"][0]["finish_reason"] == "stop" and n > 1
+    for limit, finish in ((n + 1, "stop"), (n, "stop"), (n - 1, "length")):
+        body = asked | {"max_tokens": limit}
+        [got] = served.post("/v1/completions", body)[1]["choices"]
+        assert (got["finish_reason"], got["text"] == whole["choices"][0]["text"]) == (finish, finish == "stop")
+        assert f'"finish_reason":"{finish}"'.encode() in served.stream("/v1/completions", body)
+
+
 def test_what_no_token_is_left_for_fails_by_name(served):
     """A bias that forbids what the structure needs: an error, and the server goes on."""
     for text in ("a", "b"):

@@ -346,18 +346,20 @@
 		const asked = add_message('user', text);
 		messages.push({role: 'user', content: text});
 		const shown = add_message('assistant', '');
+		let is_whole = false;
 		try {
 			await stream_into(shown, text, made, running.signal);
+			is_whole = true;
 		} catch (failure) {
 			const is_stopped = failure.name === 'AbortError';
 			shown.note.textContent = is_stopped ? 'stopped' : failure.message;
 			shown.note.className = is_stopped ? '' : 'bad';
 			if (!is_stopped) shown.note.setAttribute('role', 'alert');
 		}
-		if (made.text || made.reasoning) {
+		if (is_whole || made.text || made.reasoning) {
 			messages.push(Object.assign({role: 'assistant', content: made.text},
 				made.reasoning ? {reasoning_content: made.reasoning} : {}));
-		} else if (shown.note.className === 'bad') { // nothing was answered: the text may be sent again
+		} else { // nothing was answered: the text may be sent again, and templates refuse two turns of the user
 			messages.pop();
 			asked.item.classList.add('dim');
 			if (!at('text').value) at('text').value = text;
