@@ -397,8 +397,8 @@ void read_rope(ConfigReading *r)
 	}
 	if (r->family->is_rope_stated && !(parameters && parameters->n) && !(scaling && scaling->n)) {
 		fail_at(r->d, A0209, parameters ? parameters->at : scaling ? scaling->at : r->text->at,
-			"rope_scaling is missing: the class of %s has a table of its own in that case, which no published file "
-			"relies on: write rope_scaling or rope_parameters with a rope_type", r->family->name);
+			"rope_scaling is missing: in that case the class of %s has another table than the default one: write "
+			"rope_scaling or rope_parameters with a rope_type", r->family->name);
 		return;
 	}
 	read_table(&(Table){r, &cf->ropes[0], {parameters, scaling, r->text},

@@ -72,7 +72,7 @@ static int normed(Compile *c, const Decoder *d, int l, int x, int heads, int w, 
 		return x;
 	int y = d_act(c, l, name, DT_bf16, (int64_t)heads * d->spec.head_dim);
 	Attrs attrs = d->attrs;
-	if (d->spec.qk_norm == QK_NORM_TURNED) /* behind rope: its factor, which heads lose there, had raised their squares */
+	if (d->spec.qk_norm == QK_NORM_TURNED) /* after rope, whose factor heads lose there: it had raised their squares */
 		attrs.eps /= attrs.rope_factor * attrs.rope_factor;
 	g_op(c, d->spec.qk_norm == QK_NORM_WHOLE ? OP_rmsnorm : OP_head_norm, l, BOTH, &attrs, (int[]){x, w, y});
 	return y;
