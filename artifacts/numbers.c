@@ -23,20 +23,34 @@ static float from_half(uint16_t h)
 	return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-static float from_e4m3(uint8_t b)
-{
-	uint32_t sign = (uint32_t)(b & 0x80) << 24, exponent = b >> 3 & 15, fraction = b & 7;
-	if ((b & 0x7f) == 0x7f)
-		return from_bits(sign | 0x7fc00000);
-	if (exponent == 0) /* zero and subnormal: fraction units of 2^-9 */
-		return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-9f;
-	return from_bits(sign | (exponent + 120) << 23 | fraction << 20);
-}
+/* Weights are unpacked element by element wherever the reference device multiplies, hence lists: of e4m3 the value of
+ * each code, of e2m1 the two values of each byte, the lower half first. */
+#define EIGHT(unit) (unit) * 8, (unit) * 9, (unit) * 10, (unit) * 11, (unit) * 12, (unit) * 13, (unit) * 14, (unit) * 15
+#define HALF(sign, last) (sign) * 0.0f, (sign) * 0x1p-9f, (sign) * 0x2p-9f, (sign) * 0x3p-9f, (sign) * 0x4p-9f, \
+	(sign) * 0x5p-9f, (sign) * 0x6p-9f, (sign) * 0x7p-9f, EIGHT((sign) * 0x1p-9f), EIGHT((sign) * 0x1p-8f), \
+	EIGHT((sign) * 0x1p-7f), EIGHT((sign) * 0x1p-6f), EIGHT((sign) * 0x1p-5f), EIGHT((sign) * 0x1p-4f), \
+	EIGHT((sign) * 0x1p-3f), EIGHT((sign) * 0x1p-2f), EIGHT((sign) * 0x1p-1f), EIGHT((sign) * 1.0f), \
+	EIGHT((sign) * 2.0f), EIGHT((sign) * 4.0f), EIGHT((sign) * 8.0f), EIGHT((sign) * 16.0f), (sign) * 256, \
+	(sign) * 288, (sign) * 320, (sign) * 352, (sign) * 384, (sign) * 416, (sign) * 448, last
+static const float e4m3_values[256] = {HALF(1.0f, NAN), HALF(-1.0f, -NAN)};
 
-static float from_e2m1(unsigned code)
+#define BESIDE(high) {0, high}, {0.5f, high}, {1, high}, {1.5f, high}, {2, high}, {3, high}, {4, high}, {6, high}, \
+	{-0.0f, high}, {-0.5f, high}, {-1, high}, {-1.5f, high}, {-2, high}, {-3, high}, {-4, high}, {-6, high}
+static const float e2m1_pairs[256][2] = {BESIDE(0), BESIDE(0.5f), BESIDE(1), BESIDE(1.5f), BESIDE(2), BESIDE(3),
+	BESIDE(4), BESIDE(6), BESIDE(-0.0f), BESIDE(-0.5f), BESIDE(-1), BESIDE(-1.5f), BESIDE(-2), BESIDE(-3), BESIDE(-4),
+	BESIDE(-6)};
+
+/* Elements first..first + n: a half byte, whole ones, a half one. */
+static void from_e2m1(const uint8_t *bytes, int64_t first, int64_t n, float *out)
 {
-	static const float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-	return values[code & 15];
+	const int64_t end = first + n;
+	int64_t i = first;
+	if (i < end && i % 2)
+		*out++ = e2m1_pairs[bytes[i++ / 2]][1];
+	for (; i + 1 < end; i += 2, out += 2)
+		memcpy(out, e2m1_pairs[bytes[i / 2]], sizeof e2m1_pairs[0]);
+	if (i < end)
+		*out = e2m1_pairs[bytes[i / 2]][0];
 }
 
 static float from_e8m0(uint8_t b)
@@ -102,11 +116,10 @@ void numbers_convert(Dtype dtype, const void *from, int64_t first, int64_t n, fl
 		return;
 	case DT_e4m3:
 		for (int64_t i = 0; i < n; i++)
-			out[i] = from_e4m3(bytes[first + i]);
+			out[i] = e4m3_values[bytes[first + i]];
 		return;
 	case DT_e2m1:
-		for (int64_t i = first; i < first + n; i++)
-			out[i - first] = from_e2m1((unsigned)bytes[i / 2] >> (i % 2 * 4));
+		from_e2m1(bytes, first, n, out);
 		return;
 	case DT_e8m0:
 		for (int64_t i = 0; i < n; i++)

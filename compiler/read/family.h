@@ -72,6 +72,7 @@ typedef struct Family {
 	double rotary_part;           /* of a head that rope turns where config.json does not say; 0 = always all of it */
 	bool scale_embeddings;        /* Config's */
 	bool is_last_full;            /* the last layer has no window, whatever config.json says */
+	bool is_rope_stated;          /* a config without rope parameters is refused: the class has others than usual */
 	bool is_shared_as_wide;       /* the expert for all rows, as the others */
 	bool has_mrope;               /* rope parameters of images may be there */
 	const char *prefixes[MAX_PREFIXES + 1]; /* of tensor names, "model": the first whose embedding is there */

@@ -450,7 +450,7 @@ static void read_layer(Facts *r, const Value *v)
 {
 	static const char *const keys[] = {"norms", "norm_weight", "qk_norm", "gate", "head_gate", "qkv_bias",
 		"rotary_part", "mrope", "act", "router", "shared_gate", "share_eps", "scale_embeddings", "v_norm",
-		"query_scale", "last_is_full", "experts_may_be_transposed", "sinks", "rope_pairs",
+		"query_scale", "last_is_full", "rope_is_stated", "experts_may_be_transposed", "sinks", "rope_pairs",
 		"share_input", "shared_as_wide"};
 	static const char *const gates[] = {"none", "sigmoid", "softplus"};
 	static const char *const acts[] = {"silu", "gelu_tanh", "clamped", "relu_squared"};
@@ -481,6 +481,7 @@ static void read_layer(Facts *r, const Value *v)
 		want_real(r->d, A0216, "family.layer.query_scale", value_get(v, "query_scale"), 0, true, 1e6, &s->query_scale);
 	flag(r, v, "v_norm", "family.layer.v_norm", &s->v_norm);
 	flag(r, v, "last_is_full", "family.layer.last_is_full", &r->f->is_last_full);
+	flag(r, v, "rope_is_stated", "family.layer.rope_is_stated", &r->f->is_rope_stated);
 	flag(r, v, "gate", "family.layer.gate", &s->has_gate);
 	flag(r, v, "share_input", "family.layer.share_input", &s->share_input);
 	s->norm_topk = !s->share_input;

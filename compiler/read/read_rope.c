@@ -364,7 +364,7 @@ static void read_tables_by_word(Reading *r, const Value *parameters, const char 
 void read_rope(ConfigReading *r)
 {
 	Config *cf = r->cf;
-	const Value *parameters = lookup(r, "rope_parameters");
+	const Value *parameters = lookup(r, "rope_parameters"), *scaling = lookup(r, "rope_scaling");
 	const ConfigKey *theta = key_of_reader(r->family, READER_THETA), *own = key_of_reader(r->family, READER_OWN_THETA);
 	const char *words[2] = {"full_attention", NULL};
 	bool must_be_stated = false;
@@ -386,7 +386,7 @@ void read_rope(ConfigReading *r)
 				"layer, or none", words[0], r->family->name);
 		cf->ropes[1].theta = cf->ropes[0].theta;
 		for (int i = 0; i < 2; i++) /* rope_scaling is of full_attention */
-			read_table(&(Table){r, &cf->ropes[i], {NULL, i ? NULL : lookup(r, "rope_scaling"),
+			read_table(&(Table){r, &cf->ropes[i], {NULL, i ? NULL : scaling,
 				rope_of_word(r, words[i])}, {"rope_parameters", "rope_scaling", ""}});
 		return;
 	}
@@ -395,7 +395,13 @@ void read_rope(ConfigReading *r)
 			"table for each kind of layer", words[0], r->family->name);
 		return;
 	}
-	read_table(&(Table){r, &cf->ropes[0], {parameters, lookup(r, "rope_scaling"), r->text},
+	if (r->family->is_rope_stated && !(parameters && parameters->n) && !(scaling && scaling->n)) {
+		fail_at(r->d, A0209, parameters ? parameters->at : scaling ? scaling->at : r->text->at,
+			"rope_scaling is missing: in that case the class of %s has another table than the default one: write "
+			"rope_scaling or rope_parameters with a rope_type", r->family->name);
+		return;
+	}
+	read_table(&(Table){r, &cf->ropes[0], {parameters, scaling, r->text},
 		{"rope_parameters", "rope_scaling", ""}});
 	if (!words[1])
 		return;

@@ -71,7 +71,10 @@ static int normed(Compile *c, const Decoder *d, int l, int x, int heads, int w, 
 	if (w < 0)
 		return x;
 	int y = d_act(c, l, name, DT_bf16, (int64_t)heads * d->spec.head_dim);
-	g_op(c, d->spec.qk_norm == QK_NORM_WHOLE ? OP_rmsnorm : OP_head_norm, l, BOTH, &d->attrs, (int[]){x, w, y});
+	Attrs attrs = d->attrs;
+	if (d->spec.qk_norm == QK_NORM_TURNED) /* after rope, whose factor heads lose there: it had raised their squares */
+		attrs.eps /= attrs.rope_factor * attrs.rope_factor;
+	g_op(c, d->spec.qk_norm == QK_NORM_WHOLE ? OP_rmsnorm : OP_head_norm, l, BOTH, &attrs, (int[]){x, w, y});
 	return y;
 }
 
@@ -80,7 +83,10 @@ static int turn(Compile *c, const StepTensors *s, const Decoder *d, int l, int x
 	if (d->spec.rope < 0)
 		return x;
 	int y = d_act(c, l, name, DT_bf16, (int64_t)heads * d->spec.head_dim);
-	g_op(c, OP_rope, l, BOTH, &d->attrs, (int[]){x, d->inv_freq[d->spec.rope], s->row_pos, y});
+	Attrs attrs = d->attrs;
+	if (d->spec.qk_norm == QK_NORM_TURNED)
+		attrs.rope_factor = 1;
+	g_op(c, OP_rope, l, BOTH, &attrs, (int[]){x, d->inv_freq[d->spec.rope], s->row_pos, y});
 	return y;
 }
 

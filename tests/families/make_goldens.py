@@ -139,7 +139,7 @@ def main(names):
             fill(model, seed)
             packed = fill_experts(model, seed) if is_packed else {}
             for module in model.modules():  # later versions read it, 5.17 has a number
-                if hasattr(module, "limit"):
+                if hasattr(module, "limit") and hasattr(config, "swiglu_limit"):
                     module.limit = config.swiglu_limit
             tensors, margin, distinct = golden(model, text.vocab_size, seed)
             if margin > MARGIN and distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist()):
@@ -151,4 +151,5 @@ def main(names):
         print(name, "seed", seed, "margin", round(margin, 3), "tokens", tensors["tokens"].tolist())
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

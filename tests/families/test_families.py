@@ -91,6 +91,21 @@ def test_a_default_is_that_of_all_switches(atlasc, atlas, tmp_path, name, key):
     check_golden(atlas, tmp_path / "p.bin", name, tmp_path)
 
 
+def test_capped_logits(atlasc, atlas, tmp_path):
+    """Gemma-3's class has the key, and what it makes of logits is a formula."""
+    config = json.loads((HERE / "gemma3" / "config.json").read_text()) | {"final_logit_softcapping": 4.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(HERE / "gemma3" / "model.safetensors")
+    done = atlasc(tmp_path, "--target", "none", "-o", tmp_path / "p.bin", "-q")
+    assert done.returncode == 0, done.stderr
+    want = load_file(HERE / "gemma3" / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    done = atlas("dump", tmp_path / "p.bin", "--tokens", ids, "--device", "cpu", "-o", tmp_path / "d.safetensors", "-q")
+    assert done.returncode == 0, done.stderr
+    got = load_file(tmp_path / "d.safetensors")["logits"]
+    assert error_of(got, 4 * np.tanh(want["logits"].astype(np.float64) / 4)) < TOLERANCE
+
+
 def test_some_switches_are_on():
     assert any("gpt_oss" in name for name, _ in switches())
 

@@ -107,3 +107,25 @@ def test_trap(atlasc, atlas, tmp_path, name, right, wrong):
     assert text.count(right) == 1
     (tmp_path / "f.toml").write_text(text.replace(right, wrong))
     assert other_logits(atlasc, atlas, HERE / name, name, tmp_path, "--family", tmp_path / "f.toml") > 0.01
+
+
+def test_norms_after_rope_lose_its_factor(atlasc, atlas, tmp_path):
+    """Llama 4 normalises heads that have turned, so a factor of cos and sin cancels; without these norms it shows."""
+    want = load_file(HERE / "llama4" / "golden.safetensors")
+    ids = ",".join(map(str, want["prompt"]))
+    (tmp_path / "model.safetensors").symlink_to(HERE / "llama4" / "model.safetensors")
+
+    def logits(has_norms, factor):
+        config = json.loads((HERE / "llama4" / "config.json").read_text())
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": factor}
+        config["text_config"] |= {"rope_scaling": yarn, "use_qk_norm": has_norms}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        done = atlasc(tmp_path, "--target", "none", "-o", tmp_path / "p.bin", "-q")
+        assert done.returncode == 0, done.stderr
+        done = atlas("dump", tmp_path / "p.bin", "--tokens", ids, "--device", "cpu", "-o", tmp_path / "d.out", "-q")
+        assert done.returncode == 0, done.stderr
+        return load_file(tmp_path / "d.out")["logits"]
+
+    for has_norms, least, most in ((True, 0, 1e-4), (False, 1e-2, 10)):
+        one, other = logits(has_norms, 1.0), logits(has_norms, 1.5)
+        assert least <= np.max(np.abs(one - other)) / np.max(np.abs(one)) <= most, has_norms

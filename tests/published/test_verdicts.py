@@ -18,7 +18,7 @@ import verdicts  # noqa: E402
 ENTRIES = verdicts.entries()
 FAMILIES = set(
     """llama mistral qwen2 qwen3 qwen3_moe qwen3_next qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe seed_oss smollm3 step3p7
-    exaone4 gemma3 gemma3_text gemma4 glm4_moe gpt_oss laguna llama4 minimax_m2 mixtral olmo3 phi3""".split()
+    ernie4_5 exaone4 gemma3 gemma3_text gemma4 glm4_moe gpt_oss laguna llama4 minimax_m2 mixtral olmo3 phi3""".split()
 )
 
 
