@@ -340,9 +340,7 @@ static bool ask_version(Compile *c, const char *cache_dir, bool reads_cache)
 	Cubin kept = {0};
 	const bool is_kept = cache_dir && nvrtc_files(files, sizeof files);
 	const KernelKey key = version_key(is_kept ? files : "");
-	if (c->nvrtc)
-		return true;
-	if (is_kept && reads_cache && cache_get(cache_dir, &key, &kept) && kept.n < sizeof version)
+	if (!c->nvrtc && is_kept && reads_cache && cache_get(cache_dir, &key, &kept) && kept.n < sizeof version)
 		c->nvrtc = arena_printf(&c->arena, "%.*s", (int)kept.n, (const char *)kept.bytes);
 	free(kept.bytes);
 	if (c->nvrtc)

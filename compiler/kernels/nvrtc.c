@@ -49,7 +49,7 @@ bool nvrtc_find(char *path, size_t bytes)
 {
 	Dl_serinfo size, *folders = NULL;
 	bool found = false;
-	void *self = dlopen(NULL, RTLD_LAZY);
+	void *self = dlopen(NULL, RTLD_LAZY); /* the program, which is never unloaded */
 	if (!self || dlinfo(self, RTLD_DI_SERINFOSIZE, &size) != 0 || !(folders = calloc(1, size.dls_size)) ||
 		dlinfo(self, RTLD_DI_SERINFOSIZE, folders) != 0 || dlinfo(self, RTLD_DI_SERINFO, folders) != 0)
 		size.dls_cnt = 0;
@@ -57,8 +57,6 @@ bool nvrtc_find(char *path, size_t bytes)
 		found = snprintf(path, bytes, "%s/" LIBRARY, folders->dls_serpath[i].dls_name) < (int)bytes &&
 			access(path, F_OK) == 0;
 	free(folders);
-	if (self)
-		dlclose(self);
 	return found;
 }
 

@@ -648,7 +648,7 @@ static bool run_grammar(const uint8_t *bytes, size_t n)
 {
 	char *text = calloc(n + 1, 1);
 	GrammarError e;
-	Match m;
+	Match m = {0};
 	uint32_t state = 0;
 	if (n > 1)
 		memcpy(text, bytes + 1, n - 1);
