@@ -56,7 +56,6 @@ static bool check_tool(json_t *tools, size_t i, ApiError *e)
 	return true;
 }
 
-/* A call that may come at any place of an answer is not masked. */
 /* Of tools that may be called, the first that must be called by its schema; -1 = none. */
 static int strict_tool(json_t *tools)
 {
