@@ -57,7 +57,7 @@ printf '[plan]\\nwaivers = false\\n' >policy.toml
 cp kernels/tuning/sm_90a.h200.toml times.toml
 """
 STAGED = """MODEL DIR MODEL_DIR plan.bin a.bin b.bin OLD NEW new.bin live.bin key.pem pub.pem policy.toml plan.bin.cert tune.bin
-times.toml bench.json bench.html receipt.json""".split()
+times.toml bench.json bench.html receipt.json plan.key""".split()
 
 
 # What pages say -----------------------------------------------------------------------------------------------------
