@@ -187,7 +187,9 @@ class Load(threading.Thread):
 def pair(wide, start, proxy, request):
     """({name: server}, proxy) of two instances; `wide` has eight slots."""
     servers = {name: start(wide, "--name", name, "--max-queue", 500, *ALLOW) for name in ("one", "two")}
-    return servers, proxy(*request.param, servers["one"].port, servers["two"].port)
+    front = proxy(*request.param, servers["one"].port, servers["two"].port)
+    front.program = request.param[0]
+    return servers, front
 
 
 def sessions_of(front, n=24):
@@ -217,7 +219,8 @@ def test_affinity(pair):
 
 
 def test_one_of_two_is_killed_under_load(atlas, wide, start, pair):
-    """Its streams end with an error that clients raise; streams of the other are whole; each other request is answered;
+    """Its streams end with an error that clients raise; streams of the other are whole; each other request is answered,
+    but that haproxy does not repeat the one that was on its way to the killed instance, if the connection is reset;
     sessions of the other stay; and all are where they were when an instance is back at the same address."""
     servers, front = pair
     homes = sessions_of(front)
@@ -243,9 +246,11 @@ def test_one_of_two_is_killed_under_load(atlas, wide, start, pair):
     while len(load.seen) < n + 2 * len(homes):
         time.sleep(0.01)
     seen = load.stop()
-    assert {status for _, status, _ in seen} == {200}, [row for row in seen if row[1] != 200]
+    refused = [row for row in seen if row[1] != 200]
+    assert len(refused) <= (front.program == "haproxy"), refused
+    assert all(homes[name] == "two" and home is None for name, _, home in refused)
     assert all(home == "one" for name, _, home in seen if homes[name] == "one")
-    assert {home for _, _, home in seen[n:]} == {"one"}
+    assert {home for _, status, home in seen[n:] if status == 200} == {"one"}
     back = start(wide, "--name", "two", *ALLOW, "--port", servers["two"].port)
     until = time.monotonic() + 20
     while session(front, first["two"])[1] != "two":
