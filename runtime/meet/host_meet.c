@@ -7,7 +7,6 @@
  *
  * Rank 0 hears many at once, each for two seconds, so that strangers keep no rank out.
  */
-#include "artifacts/hash.h"
 #include "artifacts/seconds.h"
 #include "runtime/device.h"
 #include "runtime/meet/greeting.h"
@@ -17,6 +16,8 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sodium/crypto_auth_hmacsha256.h>
+#include <sodium/utils.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HASH = 32, BLOCK = 64, TURN_MS = 50, GUESTS = 32, ANSWER_MORE_MS = 5000 };
+enum { HASH = crypto_auth_hmacsha256_BYTES, TURN_MS = 50, GUESTS = 32, ANSWER_MORE_MS = 5000 };
 
 typedef struct Hello { uint32_t magic, layout; uint8_t number[HASH]; } Hello;
 typedef struct Proof { uint32_t magic, layout; uint8_t number[HASH], mac[HASH]; } Proof;
@@ -38,38 +39,18 @@ static void pause_ms(int ms) { nanosleep(&(struct timespec){0, ms * 1000000L}, N
 static void make_mac(MeetKey key, const char *who, const uint8_t *of_rank, const uint8_t *of_first, const Greeting *g,
 	uint8_t mac[HASH])
 {
-	uint8_t block[BLOCK] = {0}, pad[BLOCK], inner[HASH];
-	Sha256 h;
-	if (key.n > BLOCK)
-		sha256_of(key.bytes, key.n, block);
-	else
-		memcpy(block, key.bytes, key.n);
-	for (int i = 0; i < BLOCK; i++)
-		pad[i] = block[i] ^ 0x36;
-	sha256_start(&h);
-	sha256_add(&h, pad, sizeof pad);
-	sha256_add(&h, who, strlen(who));
-	sha256_add(&h, of_rank, HASH);
-	sha256_add(&h, of_first, HASH);
+	crypto_auth_hmacsha256_state h;
+	crypto_auth_hmacsha256_init(&h, key.bytes, key.n);
+	crypto_auth_hmacsha256_update(&h, (const uint8_t *)who, strlen(who));
+	crypto_auth_hmacsha256_update(&h, of_rank, HASH);
+	crypto_auth_hmacsha256_update(&h, of_first, HASH);
 	if (g)
-		sha256_add(&h, g, sizeof *g);
-	sha256_end(&h, inner);
-	for (int i = 0; i < BLOCK; i++)
-		pad[i] = block[i] ^ 0x5c;
-	sha256_start(&h);
-	sha256_add(&h, pad, sizeof pad);
-	sha256_add(&h, inner, sizeof inner);
-	sha256_end(&h, mac);
+		crypto_auth_hmacsha256_update(&h, (const uint8_t *)g, sizeof *g);
+	crypto_auth_hmacsha256_final(&h, mac);
 }
 
 /* In a time that does not depend on where they differ. */
-static bool is_same(const uint8_t *a, const uint8_t *b)
-{
-	uint8_t differs = 0;
-	for (int i = 0; i < HASH; i++)
-		differs |= a[i] ^ b[i];
-	return !differs;
-}
+static bool is_same(const uint8_t *a, const uint8_t *b) { return sodium_memcmp(a, b, HASH) == 0; }
 
 bool is_meet_address(const char *text)
 {
@@ -131,11 +112,12 @@ static bool say(int to, const void *bytes, size_t n)
 
 /* Rank 0 ---------------------------------------------------------------------------------------------------- */
 
+/* Does it mean all addresses of the host, of IPv4 also as IPv6 has it? */
 static bool is_any(const struct sockaddr *at)
 {
-	static const struct in6_addr any;
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
 	return at->sa_family == AF_INET ? ((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr == 0
-		: memcmp(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr, &any, sizeof any) == 0;
+		: IN6_IS_ADDR_UNSPECIFIED(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr32[3] == 0);
 }
 
 /* Listens at the first address that the host has; -1 with an error. */

@@ -173,6 +173,8 @@ def test_addresses_that_are_none(start, at, code, said):
     [
         ("0.0.0.0:7000", "not at all it has"),
         ("[::]:7000", "not at all it has"),
+        ("[::ffff:0.0.0.0]:7000", "not at all it has"),
+        ("[0:0::0]:7000", "not at all it has"),
         ("192.0.2.1:7000", "its host has no such address"),
     ],
 )
