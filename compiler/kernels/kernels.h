@@ -33,8 +33,8 @@ bool nvrtc_find(char *path, size_t bytes);
 /* Numbers of the files that nvrtc_ready would load, without loading them: files that were written or put there since
  * have others. False: they are not all known. */
 bool nvrtc_files(char *text, size_t bytes);
-/* "13.0.88"; false with a reason when NVRTC does not work. Loads it, and compiles an
- * empty program: a tenth of a second. */
+/* "13.0.88"; false with a reason when NVRTC does not work. Takes a tenth of a second: it loads NVRTC
+ * and compiles an empty program. */
 bool nvrtc_version(char *text, size_t bytes, char *why, size_t why_bytes);
 /* On failure *log (malloc, or NULL) says why in NVRTC's words, at most 20 lines. */
 bool nvrtc_compile(const KernelSource *source, Cubin *out, char **log);

@@ -386,7 +386,7 @@ void make_kernels(Compile *c)
 	if (pool.cache_dir && !pool.reads_cache)
 		note_at(&c->diags, A0916, (Loc){pool.cache_dir, 0, 0},
 			"a signed plan uses no cached kernel: all are compiled");
-	if (!ask_version(c, pool.cache_dir, pool.reads_cache))
+	if (c->work.n && !ask_version(c, pool.cache_dir, pool.reads_cache))
 		return;
 	pool.nvrtc = c->nvrtc;
 	list_jobs(c, &pool);

@@ -104,6 +104,9 @@ def test_what_needs_no_kernel_needs_no_nvrtc(compile_with, tmp_path):
     said = compile_with(tmp_path / "bad", "--version")
     assert (said.returncode, said.stdout.splitlines()[-1]) == (0, f"NVRTC: {tmp_path}/bad/libnvrtc.so.13")
     assert compile_with(tmp_path / "bad", tmp_path / "llama", "--estimate").returncode == 0
+    plan = tmp_path / "none.bin"  # for the reference device alone
+    assert compile_with(tmp_path / "bad", tmp_path / "llama", "--target", "none", "-q", "-o", plan).returncode == 0
+    assert plan.exists()
     done = compile_with(tmp_path / "bad")
     assert (done.returncode, done.stderr) == (
         5,
