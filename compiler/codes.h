@@ -334,8 +334,8 @@ CODE(A0906, EXIT_REFUSED, "declared twice",
 	"Remove one of the two.")
 CODE(A0910, EXIT_ENVIRONMENT, "NVRTC failed",
 	"NVRTC does not work here, or could not compile a kernel.",
-	"If the message names libnvrtc.so.13, install NVIDIA's package cuda-nvrtc-13-0 or name its folder in LD_LIBRARY_PATH; "
-	"a library that it needs belongs into the same folder; `make deps` fetches both. Otherwise "
+	"If the message names libnvrtc.so.13, install NVIDIA's cuda-nvrtc-13-0 or name its folder in LD_LIBRARY_PATH; a "
+	"library that it needs belongs into the same folder; `make deps` fetches both. Otherwise "
 	"read the log in the message; if the template is unchanged, report it, and ban the template meanwhile.")
 CODE(A0911, EXIT_REFUSED, "kernel beyond a limit of the GPU",
 	"A compiled kernel breaks a limit of the GPU; ban it or pin other tunables.",
