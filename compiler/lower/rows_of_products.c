@@ -17,8 +17,8 @@
 #include "artifacts/order.h"
 #include "compiler/lower/fuse.h"
 
-/* As many rows come as they are, if tiles take more: of prompts, of answers, and of these by codes of 8 and 4 bits. */
-enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 24, FEW_BY_E4M3 = 16, FEW_BY_FOUR_BITS = 32 };
+/* As many rows come as they are, if tiles take more: of prompts, of answers, and of these by codes of e4m3 and u4. */
+enum { FEW_OF_PROMPT = 64, FEW_OF_ANSWERS = 24, FEW_BY_E4M3 = 16, FEW_BY_U4 = 32 };
 
 /* The least rows of a step with which products of this phase, by weights of that dtype, take such rows; 0 = they never
  * do. */
@@ -27,7 +27,7 @@ static int first_rows(const Fuser *f, Rows rows, Dtype weights)
 	if (f->low->kind == PREFILL)
 		return FEW_OF_PROMPT + 1;
 	if (rows == ROWS_PLAIN)
-		return (weights == DT_e4m3 ? FEW_BY_E4M3 : dtype_span(weights, 8) < 8 ? FEW_BY_FOUR_BITS : FEW_OF_ANSWERS) + 1;
+		return (weights == DT_e4m3 ? FEW_BY_E4M3 : weights == DT_u4 ? FEW_BY_U4 : FEW_OF_ANSWERS) + 1;
 	return rows == ROWS_E4M3 ? f->c->model.options.fp8_rows : 0;
 }
 

@@ -45,6 +45,11 @@ enum { MAX_TRIALS = 2048, SMALL = 1 << 20 /* bytes: operands below are not copie
 #define QUEUE_NVFP4 " SHARED=1 SHARED_SCALE=1 SHARED_ROW_SCALE=1 SHARED_BLOCK_N=1 SHARED_BLOCK_K=16"
 #define SHARED_FP8 " SWT=e4m3 SST=bf16" QUEUE_FP8
 #define SHARED_NVFP4 " SWT=e2m1 SST=e4m3" QUEUE_NVFP4
+#define OSS " WT=e2m1 ST=e8m0 BT=bf16 SCALE=1 BLOCK_N=1 BLOCK_K=32"
+#define OSS_UP "K=2880 EXPERTS=32 N=5760 WIDTH=11520 TOPK=4" OSS
+#define OSS_DOWN "K=2880 EXPERTS=32 N=2880 WIDTH=11520 TOPK=4 ROW_SCALE=0" NO_SHARED OSS
+#define M2_UP(experts) "K=3072 EXPERTS=" #experts " N=3072 WIDTH=12288 TOPK=8" EXPERTS_NVFP4 NO_SHARED
+#define M2_DOWN(experts) "K=3072 EXPERTS=" #experts " N=1536 WIDTH=12288 TOPK=8" EXPERTS_NVFP4 NO_SHARED
 #define E4M3_PRODUCTS(rows) \
 	{"wgmma_e4m3_linear", "27B qkv x" #rows, "ROWS=" #rows " K=5120 N=16384 BIAS=0" FP8_ROWS}, \
 	{"wgmma_e4m3_residual", "27B o x" #rows, "ROWS=" #rows " K=6144 N=5120 BIAS=0" FP8_ROWS}, \
@@ -346,6 +351,14 @@ static const Shape shapes[] = {
 	{"stream_experts_down", "fp8 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_FP8 SHARED_FP8},
 	{"stream_experts_up", "nvfp4 35B-A3B", "ROWS=1 " UP_35B EXPERTS_NVFP4 SHARED_NVFP4},
 	{"stream_experts_down", "nvfp4 35B-A3B", "ROWS=1 " DOWN_35B EXPERTS_NVFP4 SHARED_NVFP4},
+	{"stream_experts_up_clamped", "mxfp4 oss", "ROWS=1 " OSS_UP},
+	{"stream_experts_down_biased", "mxfp4 oss", "ROWS=1 " OSS_DOWN},
+	{"stream_experts_up_clamped", "mxfp4 oss x32", "ROWS=32 " OSS_UP},
+	{"stream_experts_down_biased", "mxfp4 oss x32", "ROWS=32 " OSS_DOWN},
+	{"stream_experts_up", "nvfp4 m2", "ROWS=1 " M2_UP(64)},
+	{"stream_experts_down", "nvfp4 m2", "ROWS=1 " M2_DOWN(64)},
+	{"stream_experts_up", "nvfp4 m2 x32", "ROWS=32 " M2_UP(256)},
+	{"stream_experts_down", "nvfp4 m2 x32", "ROWS=32 " M2_DOWN(256)},
 	{"stream_experts_up", "fp8 30B-A3B", "ROWS=1 " UP_30B EXPERTS_FP8 NO_SHARED},
 	{"stream_experts_down", "fp8 30B-A3B", "ROWS=1 " DOWN_30B EXPERTS_FP8 NO_SHARED},
 	{"stream_experts_up", "bf16 30B-A3B", "ROWS=1 " UP_30B EXPERTS_BF16 NO_SHARED},

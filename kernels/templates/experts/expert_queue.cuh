@@ -244,7 +244,7 @@ __device__ __forceinline__ void queue_multiply(const Ring &ring, int &slot, Rows
 					if constexpr (S::grouped) {
 						if (s % 4 == 0)
 							stream_scales<typename S::Scale>(
-								ring.group_scales(at, m, g + 8 * h, (first + s) / turn_steps, step), scales[m][h]);
+								ring.group_scales(at, m, g + 8 * h, step), scales[m][h]);
 						scale = stream_scale(scales[m][h], s % 4);
 					}
 					stream_decode<typename S::Scale>(ring.read(weights, m * 16 + 8 * h).at, scale, pair);

@@ -7,25 +7,31 @@
 //           rows that
 // chose it at a time, and leave the terms of all sums side by side.
 #pragma once
-TUNE(DEPTH, 2, 4, 6)
+// 3: in whole numbers (stream_whole.cuh), but for the shared expert
+TUNE(DEPTH, 2, 4, 6, 3)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
-REQUIRE(ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+REQUIRE(DEPTH == 3 ? takes_whole() : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
+PREFER(takes_whole() == (DEPTH == 3))
 REQUIRE(N % 8 == 0 && N * WT_BITS % 128 == 0)
 REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS % 128 == 0)
 REQUIRE(WIDTH % 8 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 1, 1024 / WT_BITS, 2)
+ORDER(stream, 1, 1024 / WT_BITS, DEPTH == 3 ? 3 : 2)
+FORMULA(shared_group_bytes(),
+	stream_group_bytes(SWT_BITS, WIDTH - TOPK * N, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
 	(SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8)), 1)
 BLOCK(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512)
-SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
-		+ (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512))
-	+ SHARED * (DEPTH * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
+SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+		+ (DEPTH == 3 ? stream_whole_bytes(1024 / WT_BITS) / 8
+			: (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
+	+ SHARED * (DEPTH * 16 * (128 + shared_group_bytes())
 		+ (SWT_BITS < 16) * (2048 / SWT_BITS * ceil_div(WIDTH - TOPK * N, 1024 / SWT_BITS) + 512))
-	: 256 * DEPTH * max(128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)),
-		SHARED * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1))))
+	: 256 * DEPTH * max(128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS),
+		SHARED * (128 + shared_group_bytes()))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
 READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * shared_bytes()
@@ -34,7 +40,7 @@ READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * share
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 	NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, N, 1, 1, 64, DEPTH, WT, Scales, DEPTH>;
+using S = Stream<ROWS <= 8 ? 1 : 8, N, 1, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, DEPTH == 3>;
 using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, DEPTH, SWT,
 	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
 
@@ -242,7 +248,7 @@ template <class S, class T> __device__ __forceinline__ void one_row(const Args &
 {
 	constexpr bool full = K % 16 == 0;
 	using Ring = StreamRing<S, full, void>;
-	constexpr int place = Ring::warp_bytes / 16 + StreamStage<S, false, void, Ring, Ring::staged>::place;
+	constexpr int place = Ring::warp_bytes / 16 + StreamStageOf<S, false, void, Ring>::place;
 	const int warp = threadIdx.x / 32, n0 = blockIdx.x * 16, t = blockIdx.y;
 	const bool some = t < a.step[0];
 	const bf16 *const x = a.h + i64(t) * WIDTH + warp * N;

@@ -29,21 +29,27 @@ DIM(WIDTH, 4096)
 DTYPES(WT, bf16, e4m3, e2m1)
 DTYPES(SWT, bf16, e4m3, e2m1)
 #include "experts/experts_contract.cuh"
-TUNE(TILES, 2, 4)
+// 3: two, in whole numbers (stream_whole.cuh), but for the shared expert
+TUNE(TILES, 2, 4, 3)
+FORMULA(tiles(), TILES == 3 ? 2 : TILES)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(K, 128, SHARED_BLOCK_K))
-REQUIRE(WT_BITS == 16 || TILES == 2)
+FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+REQUIRE(WT_BITS == 16 ? TILES != 3 : TILES == 2 || TILES == 3 && takes_whole())
+PREFER(takes_whole() == (TILES == 3))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 8, 1024 / WT_BITS, TILES == 2 ? 2 : 1)
-GRID(max(ceil_div(N / 2, 8 * TILES), ceil_div(WIDTH - TOPK * N / 2, 8 * TILES)),
+ORDER(stream, 8, 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
+GRID(max(ceil_div(N / 2, 8 * tiles()), ceil_div(WIDTH - TOPK * N / 2, 8 * tiles())),
 	SHARED * ceil_div(ROWS, 8) + (ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK)), 1)
 BLOCK(256)
-SMEM(max(16 * TILES * 16 * (128 + (WT_BITS == 4) * (256 / max(BLOCK_K, 1)))
-		+ (WT_BITS < 16 && ROWS <= 8 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
-			* (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096),
-	SHARED * (16 * TILES * 16 * (128 + (SWT_BITS == 4) * (256 / max(SHARED_BLOCK_K, 1)))
+SMEM(max(16 * tiles() * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+		+ (TILES == 3 ? stream_whole_bytes(1024 / WT_BITS)
+			: (WT_BITS < 16 && ROWS <= 8 && 16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096 + 75776 <= SMEM_MAX)
+			* (16384 / WT_BITS * ceil_div(K, 8192 / WT_BITS) + 4096)),
+	SHARED * (16 * tiles() * 16
+			* (128 + stream_group_bytes(SWT_BITS, K, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 		+ (SWT_BITS < 16 && ROWS <= 4
 			&& ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096) + 75776 <= SMEM_MAX)
 			* ROWS * (16384 / SWT_BITS * ceil_div(K, 8192 / SWT_BITS) + 4096))))
@@ -51,7 +57,7 @@ READS(min(EXPERTS, ROWS * TOPK) * each_bytes() + SHARED * shared_bytes() + ROWS 
 
 #include "experts/stream_experts_up.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, tiles(), bits_of<WT>))
 stream_experts_up(const Args a)
 {
 	constexpr int width = N / 2, shared_width = WIDTH - TOPK * width, shares = TOPK + SHARED;
@@ -59,11 +65,11 @@ stream_experts_up(const Args a)
 	const auto act = [](float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; };
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int rows = a.step[0], n0 = blockIdx.x * 8 * TILES, pair = int(blockIdx.y) - shared_tiles;
+	const int rows = a.step[0], n0 = blockIdx.x * 8 * tiles(), pair = int(blockIdx.y) - shared_tiles;
 	if constexpr (SHARED) {
 		using Scales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 			NoScales>::Type;
-		using S = Stream<tile, K, stream_warps, TILES, 64, 2, SWT, Scales>;
+		using S = Stream<tile, K, stream_warps, tiles(), 64, 2, SWT, Scales>;
 		if (pair < 0) {
 			const int t0 = ROWS > 8 ? int(blockIdx.y) * 8 : 0;
 			if (n0 < shared_width)
@@ -78,7 +84,8 @@ stream_experts_up(const Args a)
 		}
 	}
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, TILES, 64, 2, WT, Scales>;
+	using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, tiles(), 64, 2, WT, Scales, stream_ahead,
+		stream_chains(ROWS <= 8 ? 1 : 8, tiles()), false, TILES == 3>;
 	up_of_pairs<width, shares>(a, rows, pair, n0, [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),

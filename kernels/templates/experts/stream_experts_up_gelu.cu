@@ -9,7 +9,7 @@ KERNEL(stream_experts_up_gelu, experts_up_gelu)
 #define CLAMPED 0
 #include "experts/stream_gated_contract.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, tiles(), bits_of<WT>))
 stream_experts_up_gelu(const Args a)
 {
 	stream_gated(a, [](float gate, float up) { return gelu(gate) * up; });

@@ -10,7 +10,7 @@ ATTR_FLOAT(GATE_LIMIT, 7.0f)
 #define CLAMPED 0
 #include "experts/stream_gated_contract.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, TILES, bits_of<WT>))
+extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, tiles(), bits_of<WT>))
 stream_experts_up_limited(const Args a)
 {
 	stream_gated(a, [](float gate, float up) { return limited_swiglu(gate, up, float(GATE_LIMIT)); });

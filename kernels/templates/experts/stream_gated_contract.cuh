@@ -29,20 +29,25 @@ FORMULA(halves(), 2) FORMULA(row_bytes(), ROW_SCALE * 4)
 REQUIRE(WT_BITS < 16 || !ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
 #endif
-TUNE(TILES, 2, 4)
+// 3: two, in whole numbers (stream_whole.cuh)
+TUNE(TILES, 2, 4, 3)
+FORMULA(tiles(), TILES == 3 ? 2 : TILES)
 REQUIRE(TOPK <= EXPERTS && N % 2 == 0 && WIDTH == TOPK * N / 2)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0)
 REQUIRE(WT_BITS < 16 || !SCALE)
 REQUIRE(WT_BITS != 4 || SCALE && ST_BITS == 8 && BLOCK_N == 1 && (BLOCK_K == 16 || BLOCK_K == 32))
-REQUIRE(WT_BITS == 16 || TILES == 2)
+FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
+REQUIRE(WT_BITS == 16 ? TILES != 3 : TILES == 2 || TILES == 3 && takes_whole())
+PREFER(takes_whole() == (TILES == 3))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 8, 1024 / WT_BITS, TILES == 2 ? 2 : 1)
-GRID(ceil_div(N / 2, 8 * TILES), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
+ORDER(stream, 8, 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
+GRID(ceil_div(N / 2, 8 * tiles()), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
 BLOCK(256)
 FORMULA(rows_each(), ROWS <= 8 ? 1 : 8)
-SMEM(16 * TILES * 16 * (128 + stream_group_bytes(WT_BITS, 1024 / WT_BITS, BLOCK_K, ST_BITS))
-	+ stream_stages(rows_each(), K, WT_BITS, 1024 / WT_BITS, 8) * stream_row_bytes(K, 1024 / WT_BITS, 8))
+SMEM(16 * tiles() * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+	+ (TILES == 3 ? stream_whole_bytes(1024 / WT_BITS)
+		: stream_stages(rows_each(), K, WT_BITS, 1024 / WT_BITS, 8) * stream_row_bytes(K, 1024 / WT_BITS, 8)))
 READS(min(EXPERTS, ROWS * TOPK) * (N * (K * WT_BITS / 8 + row_bytes())
 		+ SCALE * halves() * ceil_div(N / halves(), max(BLOCK_N, 1)) * ceil_div(K, max(BLOCK_K, 1)) * ST_BITS / 8)
 	+ ROWS * (K * 2 + TOPK * 8))
@@ -68,7 +73,8 @@ struct Args {
 
 constexpr int width = N / 2;
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, TILES, 64, 2, WT, Scales>;
+using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, tiles(), 64, 2, WT, Scales, stream_ahead,
+	stream_chains(ROWS <= 8 ? 1 : 8, tiles()), false, TILES == 3>;
 
 #if !CLAMPED
 // block level: the whole kernel; act(gate, up) of two f32
@@ -76,7 +82,7 @@ template <class Act> __device__ __forceinline__ void stream_gated(const Args &a,
 {
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int n0 = blockIdx.x * 8 * TILES;
+	const int n0 = blockIdx.x * 8 * tiles();
 	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), n0, [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),

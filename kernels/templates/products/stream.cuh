@@ -31,6 +31,7 @@
 #include "shared/mma.cuh"
 #include "shared/reduce.cuh"
 #include "products/stream_codes.cuh"
+#include "products/stream_whole.cuh"
 
 constexpr int stream_warps = 8;
 constexpr int stream_ahead = 2;
@@ -42,9 +43,12 @@ constexpr int stream_ahead = 2;
 FORMULA(stream_row_bytes(int k, int cols, int split), 128 / split * cols * ceil_div(k, split * cols) + 4096)
 FORMULA(stream_stages(int rows, int k, int bits, int cols, int split),
 	bits < 16 && rows <= 4 && rows * stream_row_bytes(k, cols, split) + 75776 <= SMEM_MAX)
-// What scales of groups of codes take of a row of w in a turn.
-FORMULA(stream_group_bytes(int bits, int cols, int block_k, int scale_bits),
-	bits == 4 ? cols / min(cols, max(block_k, 1)) * scale_bits / 8 : 0)
+// What one row takes in whole numbers: four bytes an element, of a turn, in 8 warps.
+FORMULA(stream_whole_bytes(int cols), 32 * cols)
+// What scales of groups of codes take of a row of w in a turn: where rows of scales are no whole words, a word more.
+FORMULA(stream_group_bytes(int bits, int k, int cols, int block_k, int scale_bits),
+	bits == 4 ? cols / min(cols, max(block_k, 1)) * scale_bits / 8
+		+ (ceil_div(k, max(block_k, 1)) * scale_bits / 8 % 4 != 0 ? 4 : 0) : 0)
 // Scales of larger blocks, and of groups with zeros, are of whole steps, and blocks of whole turns or turns of whole
 // blocks.
 FORMULA(stream_takes_blocks(int k, int cols, int block_k),
@@ -80,16 +84,16 @@ struct NoScales {
 // The sizes of a product. A turn is as many columns of the group's rows of w as COLS_ bf16 have bytes, a step 32.
 // AHEAD_ turns are under way at a time. CHAINS_ 2: even and odd products of a step add up apart, and meet at the end of
 // what a scale is for. BY_STEPS_: a lane's squares add up apart in each step, so that they do so in one order whether
-// rows of x wait in shared memory or not.
+// rows of x wait in shared memory or not. WHOLE_: whole numbers are multiplied (stream_whole.cuh).
 template <int ROWS_, int K_, int SPLIT_, int TILES_, int COLS_, int DEPTH_, class W_ = bf16, class Scales_ = NoScales,
-	int AHEAD_ = stream_ahead, int CHAINS_ = stream_chains(ROWS_, TILES_), bool BY_STEPS_ = false>
+	int AHEAD_ = stream_ahead, int CHAINS_ = stream_chains(ROWS_, TILES_), bool BY_STEPS_ = false, bool WHOLE_ = false>
 struct Stream {
 	using W = W_;
 	using Scale = typename Scales_::Scale;
 	static constexpr int bits = bits_of<W>;
 	static constexpr int rows = ROWS_, k = K_, split = SPLIT_, tiles = TILES_, cols = COLS_ * 16 / bits, depth = DEPTH_;
 	static constexpr int ahead = AHEAD_, chains = CHAINS_;
-	static constexpr bool by_steps = BY_STEPS_;
+	static constexpr bool by_steps = BY_STEPS_, whole = WHOLE_;
 	static constexpr int groups = stream_warps / SPLIT_, n_tiles = ceil_div(ROWS_, 8);
 	static constexpr int row_bytes = COLS_ * 2, w_bytes = TILES_ * 16 * row_bytes, pitch = K_ * bits / 8;
 	static constexpr int most_steps = ceil_div(ceil_div(K_, cols), SPLIT_) * (cols / 32); // of a warp
@@ -100,7 +104,7 @@ struct Stream {
 	static constexpr int scale_bytes = Scales_::bytes, scale_pitch = ceil_div(K_, block_k);
 	static constexpr int period = block_k >= K_ || block_k > cols ? cols : block_k;
 	static constexpr int periods = most_steps * 32 / period; // of a warp
-	static constexpr float unit = CodeUnit<W, Scale>::value;
+	static constexpr float unit = WHOLE_ ? 1.0f : CodeUnit<W, Scale>::value;
 	// of x in registers, ahead of the products
 	static constexpr int x_steps = n_tiles == 1 ? (most_steps <= 8 ? 8 : 4) : n_tiles == 2 ? 4 : n_tiles <= 4 ? 2 : 1;
 	static constexpr int column = 16 * TILES_ + 4; // floats from row to row of x in the sums: no bank conflicts
@@ -115,6 +119,7 @@ struct Stream {
 	static_assert(DEPTH_ >= AHEAD_, "what is under way has a place");
 	static_assert(sums_bytes <= DEPTH_ * w_bytes, "the sums take the ring's place");
 	static_assert(CHAINS_ == 1 || CHAINS_ == 2, "a step is two products");
+	static_assert(!WHOLE_ || (ROWS_ <= 4 && grouped && cols % 256 == 0), "few rows, and groups");
 };
 
 // Sixteen rows of w: where they start, an address that exists, and how many there are.
@@ -183,6 +188,17 @@ __device__ __forceinline__ uint4 stream_norm(uint4 x, const Vec8<Norm> &n, float
 	}
 }
 
+// warp level: sums of 8 steps, of which a lane has one, in each of four lanes; none are left
+__device__ __forceinline__ float stream_eighths(float &sum)
+{
+	float total = 0.0f;
+#pragma unroll
+	for (int step = 0; step < 8; step++)
+		total += __shfl_sync(~0u, sum, step * 4 + threadIdx.x % 4);
+	sum = 0.0f;
+	return total;
+}
+
 // A warp's ring of turns: rows of w, the norm's weights, scales of groups. A row of a turn has its 16-byte piece p at
 // place p ^ twist(row): then the rows that lanes read together, a step of each, lie in different banks.
 template <class S, bool FULL, class Norm> struct StreamRing {
@@ -191,14 +207,18 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	// else rows of x are read and normed as they are used
 	static constexpr bool staged = stream_stages(S::rows, S::k, S::bits, S::cols, S::split);
 	static constexpr int norm_size = staged || !norm_there ? 0 : same_type<Norm, f32>::value ? 4 : 2;
-	// scales of a row's groups in a turn come in pieces of so many bytes, or, 0, when they are used
+	// scales of a row's groups in a turn come in pieces of so many bytes; 0: in the words that they are in
 	static constexpr int row_scales = S::zeroed ? S::cols / S::period * S::scale_bytes
 		: S::grouped ? S::cols / S::block_k : 0;
 	static constexpr int scale_pitch = S::scale_pitch * S::scale_bytes;
 	static constexpr int scale_piece = !row_scales ? 0 : row_scales % 16 == 0 && scale_pitch % 16 == 0 ? 16
 		: row_scales % 8 == 0 && scale_pitch % 8 == 0 ? 8 : scale_pitch % 4 == 0 ? 4 : 0;
 	static constexpr int scales_at = S::w_bytes + S::cols * norm_size;
-	static constexpr int turn_bytes = scales_at + S::tiles * 16 * row_scales, warp_bytes = S::depth * turn_bytes;
+	static constexpr int row_place = row_scales + (row_scales && !scale_piece ? 4 : 0); // of a row's scales
+	static constexpr int turn_bytes = scales_at + S::tiles * 16 * row_place, warp_bytes = S::depth * turn_bytes;
+	static_assert(!S::grouped
+		|| row_place == stream_group_bytes(S::bits, S::k, S::cols, S::block_k, 8 * S::scale_bytes),
+		"what contracts count");
 	static constexpr int units = ceil_div(S::k, S::cols);
 	// block scales wait in registers: lane i has that of the warp's i-th period
 	static constexpr bool waiting = S::blocked && S::periods <= 32 && S::block_n % 16 == 0;
@@ -253,14 +273,20 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 		}
 	}
 
-	// thread level: the scales of this lane's groups in four steps of turn i from `step` on, of a row of a tile
-	__device__ __forceinline__ u32 group_scales(const char *slot, int m, int row, int i, int step) const
+	// thread level: how many bytes before the scales of a row of a tile its first word begins
+	__device__ __forceinline__ int scale_shift(int m, int row) const
 	{
-		constexpr int in_step = 32 / S::block_k, count = 4 * in_step;
+		return (int(reinterpret_cast<size_t>(tile[m].scales)) + (tile[m].n0 + row) * S::scale_pitch) & 3;
+	}
+
+	// thread level: the scales of this lane's groups in four steps of a turn from `step` on, of a row of a tile
+	__device__ __forceinline__ u32 group_scales(const char *slot, int m, int row, int step) const
+	{
+		constexpr int in_step = 32 / S::block_k;
 		const int half = threadIdx.x % 4 / 2; // of a step
 		u32 bytes[2] = {};
+		const char *const at = slot + scales_at + (m * 16 + row) * row_place + step * in_step;
 		if constexpr (scale_piece) {
-			const char *at = slot + scales_at + (m * 16 + row) * row_scales + step * in_step;
 			if constexpr (in_step == 2) {
 				const uint2 v = *reinterpret_cast<const uint2 *>(at);
 				bytes[0] = v.x;
@@ -269,11 +295,11 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 				bytes[0] = *reinterpret_cast<const u32 *>(at);
 			}
 		} else {
-			const int first = (column(i) + step * 32) / S::block_k;
-			const auto *from_row = tile[m].scales + i64(tile[m].n0 + row) * S::scale_pitch;
-			for (int j = 0; j < count; j++)
-				if (row < tile[m].rows && first + j < S::scale_pitch)
-					bytes[j / 4] |= u32(from_row[first + j].bits) << j % 4 * 8;
+			const u32 *const words = reinterpret_cast<const u32 *>(at);
+			const int bits = scale_shift(m, row) * 8;
+#pragma unroll
+			for (int j = 0; j < in_step; j++)
+				bytes[j] = __funnelshift_r(words[j], words[j + 1], bits);
 		}
 		return in_step == 2 ? __byte_perm(bytes[0], bytes[1], half ? 0x7531 : 0x6420) : bytes[0];
 	}
@@ -281,7 +307,7 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 	// thread level: the scale and the zero of a row of a tile in the period of a turn that `step` is in
 	__device__ __forceinline__ f32z zeroed_scale(const char *slot, int m, int row, int step) const
 	{
-		const char *const at = slot + scales_at + (m * 16 + row) * row_scales;
+		const char *const at = slot + scales_at + (m * 16 + row) * row_place;
 		return *reinterpret_cast<const f32z *>(at + step * 32 / S::period * S::scale_bytes);
 	}
 
@@ -313,8 +339,21 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 			}
 			if constexpr (scale_piece != 0)
 				fill_scales(to + scales_at, k0 / S::block_k * S::scale_bytes);
+			else if constexpr (row_scales != 0)
+				fill_scale_words(to + scales_at, k0 / S::block_k);
 		}
 		copy_commit();
+	}
+
+	// warp level: the first turns, before other launches' results may be read
+	__device__ __forceinline__ void begin() const
+	{
+#pragma unroll
+		for (int i = 0; i < S::depth; i++) {
+			if (i >= S::ahead)
+				copy_wait<S::ahead - 1>();
+			fill(i, i);
+		}
 	}
 
 	// thread level: this lane's 8 elements of a step in the first row it takes, and those of a row so far behind it
@@ -355,6 +394,25 @@ template <class S, bool FULL, class Norm> struct StreamRing {
 					copy_async(to + (m * pieces + at) * scale_piece, there, inside);
 				else
 					copy_few_async<scale_piece>(to + (m * pieces + at) * scale_piece, there, inside);
+			}
+	}
+
+	// the same of words, whose bytes beyond a row, which may be beyond all scales, become zeros
+	__device__ __forceinline__ void fill_scale_words(u32 to, int first) const
+	{
+		constexpr int in_row = row_place / 4, words = 16 * in_row;
+#pragma unroll
+		for (int m = 0; m < S::tiles; m++)
+#pragma unroll
+			for (int w = 0; w < words; w += 32) {
+				const int at = w + threadIdx.x % 32, row = at / in_row, shift = scale_shift(m, row);
+				const int column = first + at % in_row * 4 - shift;
+				const bool inside = (FULL || row < tile[m].rows) && column < scale_pitch;
+				const auto *there = reinterpret_cast<const char *>(tile[m].scales)
+					+ (inside ? i64(tile[m].n0 + row) * scale_pitch + column : -scale_shift(m, -tile[m].n0));
+				if (words % 32 && at >= words)
+					break;
+				copy_word_async(to + (m * words + at) * 4, there, inside ? min(scale_pitch - column, 4) : 0);
 			}
 	}
 };
@@ -408,12 +466,8 @@ template <class S, bool ONE, class Norm, class Ring, bool STAGED_> struct Stream
 					v = stream_norm<ONE>(v, norm[i], sum);
 				if (pieces % 32 == 0 || piece < pieces)
 					mine[t * pitch + piece] = stream_pair<S::bits>(v);
-				if constexpr (Ring::norm_there && S::by_steps) { // 8 steps, of which a lane has one
-#pragma unroll
-					for (int step = 0; step < 8; step++)
-						total += __shfl_sync(~0u, sum, step * 4 + lane % 4);
-					sum = 0.0f;
-				}
+				if constexpr (Ring::norm_there && S::by_steps)
+					total += stream_eighths(sum);
 			}
 			if constexpr (Ring::norm_there && S::by_steps) {
 				ss = lane / 4 == t ? total : ss;
@@ -487,7 +541,249 @@ __device__ __forceinline__ void stream_add(const Ring &ring, int turn, int step,
 	}
 }
 
-// block level: all sums of the block. On return each thread may read those of its group of warps.
+// Few rows of x in whole numbers, a turn at a time; that of the next turn is on its way meanwhile. Several rows are
+// those that are not NULL, in front.
+template <class S, bool ONE, class Norm, class Ring> struct WholeStage {
+	static constexpr int each = S::cols / 256, pitch = S::cols / 4, place = S::rows * pitch; // of 8 columns, in a lane
+	using Weights = typename TypeIf<Ring::norm_there, Vec8<Norm>, int>::Type;
+	uint4 *mine; // [rows][cols / 8][2]: four digits of the first four elements and of the others
+	const bf16 *row[S::rows];
+	int count;
+	uint4 x[S::rows][each];
+	Weights norm[each];
+
+	// before other launches' results may be read: the norm's weights
+	__device__ __forceinline__ WholeStage(uint4 *memory, const Ring &ring) : mine(memory) { read_norm(ring, 0); }
+
+	// when they may
+	template <class XRow> __device__ __forceinline__ void take(XRow x_row)
+	{
+		count = S::rows == 1;
+#pragma unroll
+		for (int t = 0; t < S::rows; t++) {
+			row[t] = x_row(t);
+			if constexpr (S::rows > 1)
+				count += row[t] != nullptr;
+		}
+	}
+	__device__ __forceinline__ bool has(int t) const { return S::rows == 1 || t < count; }
+
+	__device__ __forceinline__ void read_norm(const Ring &ring, int turn)
+	{
+		if constexpr (Ring::norm_there)
+#pragma unroll
+			for (int i = 0; i < each; i++) {
+				const int k = ring.column(turn) + (threadIdx.x % 32 + 32 * i) * 8;
+				norm[i] = Weights();
+				if (turn < ring.turns && (Ring::exact || k < S::k))
+					norm[i] = load8(ring.norm + k);
+			}
+	}
+	__device__ __forceinline__ void read(const Ring &ring, int turn)
+	{
+#pragma unroll
+		for (int t = 0; t < S::rows; t++)
+#pragma unroll
+			for (int i = 0; i < each; i++) {
+				const int k = ring.column(turn) + (threadIdx.x % 32 + 32 * i) * 8;
+				x[t][i] = make_uint4(0, 0, 0, 0);
+				if (row[t] && turn < ring.turns && (Ring::exact || k < S::k))
+					x[t][i] = *reinterpret_cast<const uint4 *>(row[t] + k);
+			}
+	}
+
+	// warp level: what was read of a row into its place; what sums with it are to be multiplied by. A lane's squares
+	// add up
+	__device__ __forceinline__ float fill(int t, float &squares)
+	{
+		u32 largest = 0; // of the magnitudes, as f32
+#pragma unroll
+		for (int i = 0; i < each; i++) {
+			if constexpr (Ring::norm_there) {
+				float sum = S::by_steps ? 0.0f : squares;
+				x[t][i] = stream_norm<ONE>(x[t][i], norm[i], sum);
+				squares = S::by_steps ? squares + stream_eighths(sum) : sum;
+			}
+			largest = max(largest, whole_largest(x[t][i]));
+		}
+#pragma unroll
+		for (int m = 16; m; m /= 2)
+			largest = max(largest, __shfl_xor_sync(~0u, largest, m));
+		const float factor = __uint_as_float(whole_exponent(largest) << 23);
+#pragma unroll
+		for (int i = 0; i < each; i++) {
+			u32 digit[4][2];
+			whole_digits(x[t][i], factor, digit);
+#pragma unroll
+			for (int j = 0; j < 2; j++)
+				mine[t * pitch + 2 * (int(threadIdx.x % 32) + 32 * i) + j] =
+					make_uint4(digit[2 * j][0], digit[2 * j][1], digit[2 * j + 1][0], digit[2 * j + 1][1]);
+		}
+		return whole_factor(largest);
+	}
+};
+
+// Of each row of x: rows g and g + 8 of each tile of w.
+template <class S> struct WholeSums { float at[S::rows][S::tiles][2]; };
+
+// warp level: the sums of a turn in `slot`. b: of groups of 16 zeros in all lanes whose column of the product has none
+// of a lane's codes
+template <class S, class Ring, class Stage>
+__device__ __forceinline__ void whole_turn(const Ring &ring, const Stage &stage, const char *slot, u32 table,
+	u32 (&b)[2][2], WholeSums<S> &total)
+{
+	constexpr int together = S::block_k / 16; // steps whose sums are of the same groups, a group of 16 or a step each
+	constexpr int at_once = together == 2 ? 1 : S::tiles; // as many as have registers
+	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+	const uint2 *const digits = reinterpret_cast<const uint2 *>(stage.mine) + 4 * q + g % 4;
+	const char *scales[S::tiles];
+#pragma unroll
+	for (int m = 0; m < S::tiles; m++)
+		scales[m] = slot + Ring::scales_at + (m * 16 + g) * Ring::row_place
+			+ (Ring::scale_piece ? 0 : ring.scale_shift(m, g)) + q / 2;
+#pragma unroll
+	for (int step = 0; step < S::cols / 32; step += together)
+#pragma unroll
+		for (int m0 = 0; m0 < S::tiles; m0 += at_once) {
+			u32 a[together][at_once][2][4];
+			float scale[at_once][2];
+#pragma unroll
+			for (int j = 0; j < together; j++) {
+				const char *const weights = ring.weights(slot, step + j);
+#pragma unroll
+				for (int m = 0; m < at_once; m++)
+#pragma unroll
+					for (int h = 0; h < 2; h++)
+						whole_decode(ring.read(weights, (m0 + m) * 16 + 8 * h).at[0], table, a[j][m][h]);
+			}
+#pragma unroll
+			for (int m = 0; m < at_once; m++)
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+					scale[m][h] = whole_scale(typename S::Scale(), *reinterpret_cast<const unsigned char *>(
+						scales[m0 + m] + 8 * h * Ring::row_place + step * 32 / S::block_k));
+#pragma unroll
+			for (int t = 0; t < S::rows; t++) {
+				if (!stage.has(t))
+					break;
+				if constexpr (together == 2) { // each step has four of the columns
+					const uint2 v = digits[t * Stage::pitch * 2 + (step + g / 4) * 16];
+					b[0][0] = g < 4 ? v.x : 0;
+					b[0][1] = g < 4 ? v.y : 0;
+					b[1][0] = g < 4 ? 0 : v.x;
+					b[1][1] = g < 4 ? 0 : v.y;
+				} else if (g / 4 == q / 2) {
+					const uint2 v = digits[t * Stage::pitch * 2 + step * 16];
+					b[(step + t) % 2][0] = v.x;
+					b[(step + t) % 2][1] = v.y;
+				}
+#pragma unroll
+				for (int m = 0; m < at_once; m++)
+#pragma unroll
+					for (int h = 0; h < 2; h++) {
+						u32 sum[4] = { whole_zero, whole_zero, whole_zero, whole_zero };
+#pragma unroll
+						for (int j = 0; j < together; j++) {
+							const u32 (&column)[2] = b[together == 2 ? j : (step + t) % 2];
+							mma_whole(sum, a[j][m][h], column[0], column[1]);
+						}
+						float &of_row = total.at[t][m0 + m][h];
+						of_row = fmaf(whole_sum(sum), scale[m][h], of_row);
+					}
+			}
+		}
+}
+
+// warp level: all turns, the ring's first ones being under way: sums of rows g and g + 8 of each tile, in lane 4g.
+// squares: of each row of x
+template <class S, class Ring, class Stage>
+__device__ __forceinline__ void whole_sums(const Ring &ring, Stage &stage, WholeSums<S> &sums,
+	float (&squares)[S::rows])
+{
+	const float unit = whole_unit(typename S::Scale()), lowest = threadIdx.x % 2 ? 1.0f : 65536.0f; // digit's
+	const u32 table = whole_table(shared_address(ring.mine) >> 31);
+	u32 b[2][2] = {};
+	int slot = 0, to_fill = S::ahead % S::depth;
+	stage.read(ring, 0);
+	for (int turn = 0; turn < ring.turns; turn++) {
+		float factor[S::rows];
+#pragma unroll
+		for (int t = 0; t < S::rows; t++)
+			if (stage.has(t))
+				factor[t] = stage.fill(t, squares[t]) * lowest;
+		__syncwarp();
+		stage.read_norm(ring, turn + 1);
+		stage.read(ring, turn + 1);
+		copy_wait<S::ahead - 1>();
+		__syncwarp();
+		WholeSums<S> total = {};
+		whole_turn<S>(ring, stage, ring.mine + slot * Ring::turn_bytes, table, b, total);
+#pragma unroll
+		for (int t = 0; t < S::rows; t++)
+#pragma unroll
+			for (int m = 0; m < S::tiles; m++)
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+					if (stage.has(t))
+						sums.at[t][m][h] = fmaf(total.at[t][m][h] * unit, factor[t], sums.at[t][m][h]);
+		__syncwarp(); // the slot is read by all
+		const int next = turn + S::ahead;
+		ring.fill(next < S::depth ? ring.turns : next, to_fill); // the first ones are there already
+		to_fill = to_fill + 1 == S::depth ? 0 : to_fill + 1;
+		slot = slot + 1 == S::depth ? 0 : slot + 1;
+	}
+	copy_wait<0>();
+	__syncwarp();
+#pragma unroll
+	for (int t = 0; t < S::rows; t++)
+#pragma unroll
+		for (int m = 0; m < S::tiles; m++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				float &sum = sums.at[t][m][h];
+				sum += __shfl_xor_sync(~0u, sum, 1);
+				sum += __shfl_xor_sync(~0u, sum, 2);
+			}
+}
+
+// warp level: the same into the ring's place, and the sums of squares behind
+template <class S, class Ring, class Stage, class XRow>
+__device__ __forceinline__ void whole_products(const Ring &ring, Stage &stage, XRow x_row)
+{
+	WholeSums<S> sums = {};
+	float squares[S::rows] = {};
+	stage.take(x_row);
+	whole_sums<S>(ring, stage, sums, squares);
+	float *const out = reinterpret_cast<float *>(ring.mine);
+	const int g = threadIdx.x % 32 / 4;
+	if (threadIdx.x % 4 == 0)
+#pragma unroll
+		for (int t = 0; t < S::rows; t++)
+#pragma unroll
+			for (int m = 0; m < S::tiles; m++)
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+					out[t * S::column + m * 16 + 8 * h + g] = sums.at[t][m][h];
+	if constexpr (Ring::norm_there)
+#pragma unroll
+		for (int t = 0; t < S::rows; t++) {
+			float sum = squares[t];
+			if constexpr (S::by_steps) {
+				sum += __shfl_xor_sync(~0u, sum, 1);
+				sum += __shfl_xor_sync(~0u, sum, 2);
+			} else {
+				sum = warp_sum(sum);
+			}
+			if (threadIdx.x % 32 == 0)
+				out[S::norm_at + t] = sum;
+		}
+}
+
+template <class S, bool ONE, class Norm, class Ring>
+using StreamStageOf = typename TypeIf<S::whole, WholeStage<S, ONE, Norm, Ring>,
+	StreamStage<S, ONE, Norm, Ring, Ring::staged>>::Type;
+
+// block level: all sums of the block, by codes that become bf16. On return each thread may read those of its group of warps.
 //   place, staged  where this warp's ring and what it keeps of x lie
 //   w_tile(m)  StreamTile: the m-th 16 rows of the group; FULL says that all rows exist in every block
 //   x_row(t)   const bf16 *: row t of x, or NULL for a row of zeros; called once other launches' results may be read
@@ -495,7 +791,7 @@ __device__ __forceinline__ void stream_add(const Ring &ring, int turn, int step,
 //   some       false, to all threads alike: nothing is done, and stream says no too
 //   ready()    is called when other launches' results may be read
 template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
-__device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_tile, XRow x_row, const Norm *norm,
+__device__ __forceinline__ bool stream_decoded(uint4 *place, uint4 *staged, WTile w_tile, XRow x_row, const Norm *norm,
 	bool some, Ready ready, StreamSums<S> &sums)
 {
 	using Ring = StreamRing<S, FULL, Norm>;
@@ -505,14 +801,8 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 	const Ring ring(place, w_tile, norm);
 	const int steps = ring.turns * turn_steps;
-#pragma unroll
-	for (int i = 0; i < S::depth; i++) {
-		if (i >= S::ahead)
-			copy_wait<S::ahead - 1>();
-		ring.fill(i, i);
-	}
-	using Stage = StreamStage<S, ONE, Norm, Ring, Ring::staged>;
-	Stage stage(staged, ring);
+	ring.begin();
+	StreamStageOf<S, ONE, Norm, Ring> stage(staged, ring);
 	inputs_ready();
 	if (!some) {
 		copy_wait<0>();
@@ -631,11 +921,47 @@ __device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_t
 	return true;
 }
 
+// block level: the same by whole numbers
+template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
+__device__ __forceinline__ bool stream_whole(uint4 *place, uint4 *staged, WTile w_tile, XRow x_row, const Norm *norm,
+	bool some, Ready ready, StreamSums<S> &sums)
+{
+	using Ring = StreamRing<S, FULL, Norm>;
+	const Ring ring(place, w_tile, norm);
+	ring.begin();
+	StreamStageOf<S, ONE, Norm, Ring> stage(staged, ring);
+	inputs_ready();
+	if (!some) {
+		copy_wait<0>();
+		return false;
+	}
+	ready();
+	whole_products<S>(ring, stage, x_row);
+	if constexpr (S::split > 1)
+		__syncthreads();
+	else
+		__syncwarp();
+	sums.first = reinterpret_cast<float *>(ring.mine) - ring.turn * (Ring::warp_bytes / 4);
+	sums.stride = Ring::warp_bytes / 4;
+	return true;
+}
+
+// block level: all sums of the block, where the rings of a group's warps lie behind one another.
+template <class S, bool FULL, bool ONE, class Norm, class WTile, class XRow, class Ready>
+__device__ __forceinline__ bool stream_at(uint4 *place, uint4 *staged, WTile w_tile, XRow x_row, const Norm *norm,
+	bool some, Ready ready, StreamSums<S> &sums)
+{
+	if constexpr (S::whole)
+		return stream_whole<S, FULL, ONE, Norm>(place, staged, w_tile, x_row, norm, some, ready, sums);
+	else
+		return stream_decoded<S, FULL, ONE, Norm>(place, staged, w_tile, x_row, norm, some, ready, sums);
+}
+
 // Shared memory that all of it takes.
 template <class S, class Norm> constexpr int stream_bytes()
 {
 	using Ring = StreamRing<S, true, Norm>;
-	return stream_warps * (Ring::warp_bytes + StreamStage<S, false, Norm, Ring, Ring::staged>::place * 16);
+	return stream_warps * (Ring::warp_bytes + StreamStageOf<S, false, Norm, Ring>::place * 16);
 }
 
 // The same with all rings at `memory`, one warp's behind the other, and behind them what is kept of x.
@@ -644,7 +970,7 @@ __device__ __forceinline__ bool stream(uint4 *memory, WTile w_tile, XRow x_row, 
 	Ready ready, StreamSums<S> &sums)
 {
 	using Ring = StreamRing<S, FULL, Norm>;
-	constexpr int ring = Ring::warp_bytes / 16, kept = StreamStage<S, ONE, Norm, Ring, Ring::staged>::place;
+	constexpr int ring = Ring::warp_bytes / 16, kept = StreamStageOf<S, ONE, Norm, Ring>::place;
 	const int warp = threadIdx.x / 32;
 	return stream_at<S, FULL, ONE, Norm>(memory + warp * ring, memory + stream_warps * ring + warp * kept, w_tile,
 		x_row, norm, some, ready, sums);

@@ -43,13 +43,11 @@ template <class Scale> __device__ __forceinline__ void stream_decode(const u32 (
 			pair[i] = u4_less(w[0] >> 4 * i, scale);
 		return;
 	}
-	const u32 c = w[0], sign = 0x80008000u, rest = 0x01c001c0u; // elements i and i + 4 are 16 bits apart
-	pair[0] = (c << 12 & sign) | (c << 6 & rest);
-	pair[1] = (c << 8 & sign) | (c << 2 & rest);
-	pair[2] = (c << 4 & sign) | (c >> 2 & rest);
-	pair[3] = (c & sign) | (c >> 6 & rest);
+	// elements i and i + 4 are 16 bits apart. One multiplication puts a code where its sign is to be and where its rest
+	const u32 c[2] = { w[0], w[0] >> 8 };
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
+		pair[i] = (i % 2 ? (c[i / 2] & 0x00f000f0u) * 0x104u : (c[i / 2] & 0x000f000fu) * 0x1040u) & 0x81c081c0u;
 		if constexpr (same_type<Scale, e8m0>::value)
 			pair[i] = multiply_bf16(pair[i], pair_of_two_to(126));
 		pair[i] = multiply_bf16(pair[i], scale);

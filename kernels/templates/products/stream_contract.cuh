@@ -29,7 +29,11 @@ TUNE(TILES, 2, 4) TUNE(COLS, 64, 128) TUNE(DEPTH, 4, 2)
 #else
 TUNE(TILES, 1, 2) TUNE(COLS, 64, 128) TUNE(DEPTH, 6, 4, 2)
 #endif
-TUNE(CHAINS, 2, 1)
+// 3: no chains, but products in whole numbers (stream_whole.cuh)
+TUNE(CHAINS, 2, 1, 3)
+FORMULA(takes_whole(), n_rows() == 1 && WT_BITS == 4 && ST_BITS == 8 && scaled())
+REQUIRE(CHAINS < 3 || takes_whole())
+PREFER(takes_whole() == (CHAINS == 3))
 FORMULA(turn(), COLS * 16 / WT_BITS)
 FORMULA(staged(), stream_stages(n_rows(), K, WT_BITS, turn(), split()))
 ORDER(stream, split(), turn(), CHAINS)
@@ -66,8 +70,8 @@ REQUIRE(WT_BITS != 4 || scaled() && BLOCK_N == 1 && (ST_BITS == 8 ? BLOCK_K == 1
 	: ST_BITS == 32 && stream_takes_blocks(K, turn(), BLOCK_K)))
 REQUIRE(ceil_div(n_rows(), 8) * 8 * (16 * TILES + 5) * 4 <= DEPTH * TILES * 32 * COLS)
 REQUIRE((CHAINS + scaled()) * TILES * ceil_div(n_rows(), 8) <= 32)
-PRUNE(CHAINS == 2 || ceil_div(n_rows(), 8) * TILES > 2)
-PREFER(CHAINS == 1 || ceil_div(n_rows(), 8) * TILES <= 2)
+PRUNE(CHAINS > 1 || ceil_div(n_rows(), 8) * TILES > 2)
+PREFER(CHAINS != 2 || ceil_div(n_rows(), 8) * TILES <= 2)
 PREFER(COLS == 64 || DEPTH == 2 && n_rows() <= 16)
 PREFER(DEPTH * TILES <= 8)
 PREFER(n_rows() > 8 || COLS * DEPTH * TILES >= (WT_BITS < 16 ? 128 : 256))
@@ -83,17 +87,19 @@ PREFER(WT_BITS == 16 || ROWS > 8 || DEPTH == 2 && TILES == 2 && COLS == 64 || ha
 PREFER(ROWS <= 16 || TILES == 2)
 #else
 PREFER(WT_BITS != 8 || ROWS > 8 || DEPTH == 4 || has_little_smem())
-PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == 1 || has_little_smem())
+PREFER(WT_BITS != 4 || ROWS > 8 || DEPTH == 2 && COLS == 128 && TILES == (CHAINS == 3 ? 2 : 1) || has_little_smem())
 #endif
 #endif
 FORMULA(blocks(), ceil_div(n_columns(), 128 * TILES / split() / MATRICES))
 GRID(blocks() + blocks_narrow(), 1, 1)
 BLOCK(256)
-SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, turn(), BLOCK_K, ST_BITS))
-	+ (staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
+SMEM(max(bytes_narrow(), 8 * DEPTH * TILES * 16 * (COLS * 2 + stream_group_bytes(WT_BITS, K, turn(), BLOCK_K, ST_BITS))
+	+ (CHAINS == 3 ? stream_whole_bytes(turn())
+		: staged() ? n_rows() * stream_row_bytes(K, turn(), split()) : 8 * DEPTH * turn() * norm_size())))
 READS(matrix_bytes() + narrow() * K * 2 + K * norm_size() + n_rows() * (x_row_bytes() + LOGITS * 4) + added_bytes())
 RATE(16)
 
 using Scales = typename TypeIf<scaled() != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<n_rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead, CHAINS, by_steps() != 0>;
+using S = Stream<n_rows(), K, split(), TILES, COLS, DEPTH, WT, Scales, stream_ahead,
+	CHAINS == 3 ? 2 : CHAINS, by_steps() != 0, CHAINS == 3>;
 static_assert(stream_bytes<S, StreamNorm>() <= dynamic_smem(), "the rings of all warps, and rows of x that wait");

@@ -1,4 +1,4 @@
-// wgmma_codes_contract.cuh - contract fragment: products of codes in groups, more than 32 rows, wgmma_codes_*.cu.
+// wgmma_codes_contract.cuh - contract fragment: products of codes in groups, more than 16 rows, wgmma_codes_*.cu.
 //
 // MATRICES and RESIDUAL: operands.cuh. A tile of two matrices has as many rows of each.
 ARCH(90a)
@@ -16,17 +16,20 @@ ATTR_INT(BLOCK_N, 1) ATTR_INT(BLOCK_K, 16)
 #define SCALES 2
 #define MAPS 1
 #include "products/operands.cuh"
-TUNE(BM, 256, 128, 64)
-TUNE(WARPGROUPS, 2, 3)
+TUNE(BM, 256, 128, 64, 32)
+TUNE(WARPGROUPS, 2, 3, 4)
 TUNE(CLUSTER, 2, 1)
 TUNE(SPLIT, 1, 2, 4)
 FORMULA(tile_columns(), 64 / MATRICES * WARPGROUPS)
 REQUIRE(K % 32 == 0)
 REQUIRE(N % 8 == 0)
 REQUIRE(BM <= 128 || WARPGROUPS == 2)
+REQUIRE(WARPGROUPS < 4 || BM == 32 && ST_BITS == 8)
 REQUIRE(CLUSTER == 1 || N > tile_columns())
 REQUIRE(SPLIT == 1 || CLUSTER == 1 && BM <= 128 && K >= 256 * SPLIT)
-PREFER(BM == 64 ? ROWS > 32 && ROWS <= 64 : ROWS > (BM == 256 ? 128 : 64))
+PREFER(BM == 32 ? ROWS > 16 && ROWS <= 32 && ST_BITS == 8 && CLUSTER == 1
+	&& (MATRICES == 2 ? WARPGROUPS == 4 && SPLIT == 1 : WARPGROUPS < 4 && SPLIT > 1)
+	: BM == 64 ? ROWS > 32 && ROWS <= 64 : ROWS > (BM == 256 ? 128 : 64))
 ORDER(wgmma_codes, SPLIT)
 FORMULA(tiles(), ceil_div(ROWS, BM) * ceil_div(N, tile_columns()))
 FORMULA(pieces(), CLUSTER * SPLIT * ceil_div(ROWS, BM) * ceil_div(ceil_div(N, tile_columns()), CLUSTER))

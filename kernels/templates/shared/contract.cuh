@@ -156,6 +156,7 @@ int __popcll(unsigned long long);
 int __ffsll(long long);
 unsigned __brev(unsigned);
 unsigned __byte_perm(unsigned, unsigned, unsigned);
+unsigned __funnelshift_r(unsigned, unsigned, unsigned);
 unsigned long long __umul64hi(unsigned long long, unsigned long long);
 int __float2int_rn(float);
 int __float2int_rz(float);

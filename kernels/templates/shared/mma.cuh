@@ -29,6 +29,12 @@ template <int BYTES> __device__ __forceinline__ void copy_few_async(u32 to, cons
 		: "memory");
 }
 
+// A word, of which so many bytes are copied and the others become zeros.
+__device__ __forceinline__ void copy_word_async(u32 to, const void *from, int bytes)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most PENDING of this thread's groups are under way.
