@@ -872,7 +872,7 @@ __device__ __forceinline__ bool stream_decoded(uint4 *place, uint4 *staged, WTil
 					if constexpr (S::grouped) {
 						if (s % 4 == 0)
 							stream_scales<typename S::Scale>(
-								ring.group_scales(at, m, g + 8 * h, (first + s) / turn_steps, step), scales[m][h]);
+								ring.group_scales(at, m, g + 8 * h, step), scales[m][h]);
 						scale = stream_scale(scales[m][h], s % 4);
 					}
 					if constexpr (S::zeroed) {
