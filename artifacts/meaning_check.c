@@ -156,10 +156,10 @@ static int result(Meaning *m, OpKind op, int v[PLAN_MAX_OPERANDS])
 	return v[op_table[op].n_operands - 1];
 }
 
-/* Does a graph op of that kind, which has one operand, take this value? */
-static bool is_of_graph(Meaning *m, OpKind op, int x)
+/* Does a graph op of that kind, whose result follows its n operands, take these values? */
+static bool is_of_graph(Meaning *m, OpKind op, int n, int x, int w)
 {
-	const Node node = {.kind = (int)op, .out = 1, .n = 1, .layer = NO_LAYER, .operands = {x}};
+	const Node node = {.kind = (int)op, .out = n, .n = n, .layer = NO_LAYER, .operands = {x, w}};
 	return make_room(m) && *place_of(m, &node) != 0;
 }
 
@@ -380,11 +380,19 @@ static void embed_verify(Meaning *m)
 	embed(m, OP_verify_rows_v[4]);
 }
 
+/* q or k behind its norm, if it has one: of each head or, as the graph has it, of all of them as a row. */
+static int normed_heads(Meaning *m, int x, const char *name)
+{
+	const int norm = in(m, name);
+	return !norm ? x : is_of_graph(m, OP_rmsnorm, 2, x, norm) ? RESULT(m, OP_rmsnorm, x, norm)
+		: RESULT(m, OP_head_norm, x, norm);
+}
+
 static void write_keys(Meaning *m, int k, int v, int row_pos)
 {
-	const int k_norm = in(m, "k_norm"), v_norm = in(m, "v_norm");
+	const int v_norm = in(m, "v_norm");
 	v = v_norm ? RESULT(m, OP_head_norm, v, v_norm) : v;
-	k = RESULT(m, OP_rope, k_norm ? RESULT(m, OP_head_norm, k, k_norm) : k, in(m, "inv_freq"), row_pos);
+	k = RESULT(m, OP_rope, normed_heads(m, k, "k_norm"), in(m, "inv_freq"), row_pos);
 	APPLY(m, OP_kv_write, {in(m, "step"), k, v, in(m, "row_slot"), row_pos, in(m, "page_table"), in(m, "kv"),
 		in(m, "kv_scale"), in(m, "kv_block")});
 	set(m, "kv", OP_kv_write_v[6]);
@@ -395,9 +403,9 @@ static void write_keys(Meaning *m, int k, int v, int row_pos)
 static int turn_and_write(Meaning *m, int row_pos)
 {
 	const int v_at = all(m, "qkv").n == 2 ? 1 : 2; /* of two pieces the second is v too */
-	const int q_norm = in(m, "q_norm"), q = piece(m, "qkv", 0, 2);
+	const int q = piece(m, "qkv", 0, 2);
 	write_keys(m, piece(m, "qkv", 1, 2), piece(m, "qkv", v_at, v_at + 1), row_pos);
-	return RESULT(m, OP_rope, q_norm ? RESULT(m, OP_head_norm, q, q_norm) : q, in(m, "inv_freq"), row_pos);
+	return RESULT(m, OP_rope, normed_heads(m, q, "q_norm"), in(m, "inv_freq"), row_pos);
 }
 
 static void rope_write(Meaning *m) { set(m, "q", turn_and_write(m, in(m, "row_pos"))); }
@@ -707,7 +715,7 @@ static int normed_outs(Meaning *m)
 static void score(Meaning *m, int rows)
 {
 	const int made = product(m, rows, "w", NULL);
-	const int logits = is_of_graph(m, OP_soft_cap, made) ? RESULT(m, OP_soft_cap, made) : made;
+	const int logits = is_of_graph(m, OP_soft_cap, 1, made, 0) ? RESULT(m, OP_soft_cap, made) : made;
 	set(m, "logits", logits);
 	set(m, "best", VALUE(m, OF_BEST, logits));
 	set(m, "best_id", VALUE(m, OF_BEST_IDS, logits));

@@ -142,8 +142,8 @@
 	IN_OPT(scales, shared_down_row_scale, "K")
 #define ROUTER STEP, IN(floats, x, "ROWS, K"), IN(weight, norm, "K"), IN(weight, router, "EXPERTS, K"), \
 	INOUT(own, routed, "ROWS"), OUT(floats, logits, "ROWS, EXPERTS"), OUT(ints, expert, "ROWS, TOPK")
-#define QKV_HEADS IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), \
-	IN_OPT(weight, q_norm, "HDIM"), IN_OPT(weight, k_norm, "HDIM"), IN_OPT(weight, v_norm, "HDIM"), \
+#define QKV_HEADS(n_q, n_k) IN(floats, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM"), \
+	IN_OPT(weight, q_norm, n_q "HDIM"), IN_OPT(weight, k_norm, n_k "HDIM"), IN_OPT(weight, v_norm, "HDIM"), \
 	IN(weight, inv_freq, "ROTARY / 2"), IN(ints, row_slot, "ROWS")
 #define KV_READ IN(state, kv, "PAGES, 2, NKV, PAGE, HDIM"), IN_OPT(scales, kv_scale, "2, NKV"), \
 	IN_OPT(state, kv_block, "PAGES, 2, NKV, PAGE, HDIM / 16")
@@ -369,25 +369,26 @@ OP(linear_rows, OP_FUSED, "BLOCK_N BLOCK_K",
 OP(rope_write, OP_FUSED, "HDIM NH NKV V_IS_K GATED PAGE ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE",
 	"head_norm of q, k and v that have a norm; rope of q and k; kv_write. qkv rows are q, k, v heads, where V_IS_K "
 	"those of q and k alone, which is v as well, and, where GATED, gates, which are left alone",
-	STEP, QKV_HEADS, IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
+	STEP, QKV_HEADS("", ""), IN(ints, row_pos, "ROWS"), IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN,
 	OUT(floats, q, "ROWS, NH * HDIM"))
 OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED", "attention, of rows in use, without segments",
 	STEP, IN(floats, q, "ROWS, NH * HDIM"), KV_READ, IN(ints, row_slot, "ROWS"), IN(ints, row_pos, "ROWS"),
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), IN_OPT(weight, sinks, "NH"), OUT(floats, o, "ROWS, NH * HDIM"))
-#define ATTENDED QKV_HEADS, IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), \
+#define ATTENDED(n_q, n_k) QKV_HEADS(n_q, n_k), IN(slot, slot_token, "SLOTS"), IN(slot, slot_len, "SLOTS"), \
 	IN(slot, page_table, "SLOTS, MAX_PAGES"), KV_WRITTEN, IN_OPT(weight, sinks, "NH"), \
 	OUT(own, part, "ROWS, NH, PARTS, HDIM"), OUT(own, part_ml, "ROWS, NH, PARTS, 2"), \
 	INOUT(own, arrived, "ROWS, NH"), OUT(floats, o, "ROWS, NH * HDIM")
 OP(attention_step, OP_FUSED,
-	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE",
-	"decode, and verify of a row a slot: slot_rows; rope_write; attention; where GATED sigmoid_gate by element. Of the "
-	"launch alone: part, part_ml, sums of PARTS runs of a history and their maxima; arrived, blocks that are done",
-	STEP, ATTENDED)
+	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_WHOLE NORM_ONE",
+	"decode, and verify of a row a slot: slot_rows; rope_write, where NORM_WHOLE with rmsnorm of q and of k in place of "
+	"head_norm; attention; where GATED sigmoid_gate by element. Of the launch alone: part, part_ml, sums of PARTS runs "
+	"of a history and their maxima; arrived, blocks that are done",
+	STEP, ATTENDED("(NORM_WHOLE * (NH - 1) + 1) * ", "(NORM_WHOLE * (NKV - 1) + 1) * "))
 OP(attention_verify, OP_FUSED,
 	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
 	"part_ml, arrived as in attention_step",
-	STEP, ATTENDED)
+	STEP, ATTENDED("", ""))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	STEP, IN(floats, x, "ROWS, N"), IN(floats, gates, "ROWS, COLS"), OUT(floats, y, "ROWS, N"))
 OP(conv_rows, OP_FUSED, "TAPS",

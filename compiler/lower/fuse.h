@@ -33,10 +33,12 @@ typedef struct Member {
 	bool is_optional;
 	bool stays;         /* it is looked at alone: another launch does it */
 } Member;
+/* Rows of different slots, in plans that are neither invariant nor of several ranks. */
+enum { COLUMNS_OF_ANSWERS = 2 };
 typedef struct Fusion {
 	const char *name;
 	bool (*apply)(Fuser *f, int i); /* members from i = 0 on; what it finds missing it may drop from f->at */
-	bool reads_columns; /* of tensors that joined products write */
+	int reads_columns; /* of tensors that joined products write; COLUMNS_OF_ANSWERS: of no other rows */
 	int n;
 	Member members[MAX_MEMBERS];
 } Fusion;

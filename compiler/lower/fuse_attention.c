@@ -69,6 +69,7 @@ static void bind_new_keys(Fuser *f, LOp *op, const NewKeys *n)
 	bind_same(f, op, n->write);
 	op->attrs.n_heads = (int)(f->c->graph.tensors[n->q].shape[1] / n->write->attrs.head_dim);
 	bind_tensor(f, op, "inv_freq", operand(n->q_rope, "inv_freq"));
+	op->attrs.norm_whole = n->q_norm && n->q_norm->kind == OP_rmsnorm;
 	op->attrs.v_is_k = n->v_is_k;
 	op->attrs.gated = n->is_gated;
 	bind_tensor(f, op, "qkv", n->q);

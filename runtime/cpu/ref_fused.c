@@ -260,14 +260,33 @@ static RefOperand columns(const RefCall *c, RefOperand from, int64_t first, int6
 	return to;
 }
 
-/* Where the rows model bf16 and the cache is no codes, q, k and v do too, as tensors of the graph and in kernels. */
-static void round_heads(const RefCall *c, RefOperand x)
+static void round_rows(const RefCall *c, RefOperand x)
 {
 	float *at = x.data;
-	if (!ref_runs(c) || !arg(c, "qkv").is_bf16 || arg(c, "kv_scale").data)
+	if (!ref_runs(c) || !arg(c, "qkv").is_bf16)
 		return;
 	for (int64_t i = 0; i < x.shape[0] * x.shape[1]; i++)
 		at[i] = numbers_rounded(DT_bf16, at[i]);
+}
+
+/* Where the rows model bf16 and the cache is no codes, q, k and v do too, as tensors of the graph and in kernels. */
+static void round_heads(const RefCall *c, RefOperand x)
+{
+	if (!arg(c, "kv_scale").data)
+		round_rows(c, x);
+}
+
+/* In place. Over all heads it is an op of rows, whose result is rounded like theirs. */
+static void norm_heads(const RefCall *c, RefOperand x, RefOperand norm)
+{
+	if (!norm.data)
+		return;
+	if (!c->attrs.norm_whole) {
+		RUN(c, OP_head_norm, x, norm, x);
+		return;
+	}
+	RUN(c, OP_rmsnorm, x, norm, x);
+	round_rows(c, x);
 }
 
 static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turned_q)
@@ -277,10 +296,8 @@ static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turn
 	RefOperand qkv = arg(c, "qkv"), q_norm = arg(c, "q_norm"), k_norm = arg(c, "k_norm"), v_norm = arg(c, "v_norm");
 	RefOperand q = columns(c, qkv, 0, q_cols), k = columns(c, qkv, q_cols, kv_cols),
 			   v = columns(c, qkv, c->attrs.v_is_k ? q_cols : q_cols + kv_cols, kv_cols);
-	if (q_norm.data)
-		RUN(c, OP_head_norm, q, q_norm, q);
-	if (k_norm.data)
-		RUN(c, OP_head_norm, k, k_norm, k);
+	norm_heads(c, q, q_norm);
+	norm_heads(c, k, k_norm);
 	if (v_norm.data)
 		RUN(c, OP_head_norm, v, v_norm, v);
 	RefOperand turned = temporary(c, k.shape[0], kv_cols);

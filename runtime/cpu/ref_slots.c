@@ -170,9 +170,10 @@ static void cut_below(double *z, const double *weight, int n, double want)
 			z[v] = -INFINITY;
 }
 
+/* Token v's word of the noise: four tokens share a block of words. */
 static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t key1)
 {
-	uint32_t counter[4] = {v, position, 0, 0};
+	uint32_t counter[4] = {v / 4, position, 0, 0};
 	for (int round = 0; round < 10; round++) {
 		uint64_t a = (uint64_t)counter[0] * 0xD2511F53, b = (uint64_t)counter[2] * 0xCD9E8D57;
 		uint32_t next[4] = {(uint32_t)(b >> 32) ^ counter[1] ^ key0, (uint32_t)b,
@@ -181,7 +182,7 @@ static uint32_t philox(uint32_t v, uint32_t position, uint32_t key0, uint32_t ke
 		key0 += 0x9E3779B9;
 		key1 += 0xBB67AE85;
 	}
-	return counter[0];
+	return counter[v % 4];
 }
 
 bool ref_is_masked(const int32_t *limits) { return limits[7] & IS_MASKED; }

@@ -42,7 +42,8 @@ def philox(counter, key):
 
 def gumbel(n, position, seed):
     key = [seed & 0xFFFFFFFF, seed >> 32]
-    x = np.array([philox([v, position, 0, 0], key)[0] for v in range(n)], np.float64)
+    words = [philox([v, position, 0, 0], key) for v in range((n + 3) // 4)]
+    x = np.array(sum(words, [])[:n], np.float64)
     return -np.log(-np.log1p(-np.minimum((x + 0.5) / 2**32, 1 - 2**-24)))
 
 

@@ -1393,14 +1393,14 @@ def test_logits_of_rows_that_are_written_first(ref):
         close(got["best"][:, p, 1], np.exp(part - part.max(1, keepdims=True)).sum(1), 1e-6)
 
 
-def heads_of_step(norms, v_norm=False, v_is_k=False):
+def heads_of_step(norms, v_norm=False, v_is_k=False, whole=False):
     """Operands of rope_write, and what it makes of the rows in use: q, k, v [row, head, element], the cache."""
     g = rng()
     nh, nkv, page, hdim = 4, 2, 4, 16
     paged = Paged(g, 3, nkv, page, hdim, 3)
     slot, pos = rows_of_slots(page)
     qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
-    qn, kn = (normal(g, hdim), normal(g, hdim)) if norms else (None, None)
+    qn, kn = (normal(g, (nh if whole else 1) * hdim), normal(g, (nkv if whole else 1) * hdim)) if norms else (None, None)
     vn = normal(g, hdim) if v_norm else None
     attrs = {
         "HDIM": hdim,
@@ -1412,7 +1412,7 @@ def heads_of_step(norms, v_norm=False, v_is_k=False):
         "EPS": 1e-6,
         "NORM_ONE": 0,
         "V_IS_K": int(v_is_k),
-    }
+    } | ({"NORM_WHOLE": 1} if whole else {})
     operands = dict(
         step=STEP,
         qkv=qkv[:, : (nh + nkv) * hdim] if v_is_k else qkv,
@@ -1429,7 +1429,9 @@ def heads_of_step(norms, v_norm=False, v_is_k=False):
     q, k, v = heads[:, :nh], heads[:, nh : nh + nkv], heads[:, nh : nh + nkv] if v_is_k else heads[:, nh + nkv :]
     if v_norm:
         v = np_rmsnorm(v, vn, 1e-6)
-    if norms:
+    if norms and whole:
+        q, k = (np_rmsnorm(a.reshape(5, -1), w, 1e-6) for a, w in ((q, qn), (k, kn)))
+    elif norms:
         q, k = np_rmsnorm(q, qn, 1e-6), np_rmsnorm(k, kn, 1e-6)
     q, k = (np_rope(a.reshape(5, -1), pos, freq, hdim, 1.1) for a in (q, k))
     want = paged.kv.copy()
@@ -1539,10 +1541,11 @@ def test_fused_rotation(ref, is_narrow):
         assert 1e-6 < np.max(np.abs(step["o"] - plain["o"]))
 
 
-@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("norms, whole", [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("window", [0, 1, 4, -3])
-def test_attention_step(ref, norms, window):
-    attrs, operands, paged, q, kv = heads_of_step(norms)
+def test_attention_step(ref, norms, whole, window):
+    """whole: norms of q and k are over all heads of a row."""
+    attrs, operands, paged, q, kv = heads_of_step(norms, whole=whole)
     nh, nkv = attrs["NH"], attrs["NKV"]
     part, ml = blank(5, nh, 3, 16), blank(5, nh, 3, 2)
     got = ref(

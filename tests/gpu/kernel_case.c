@@ -37,6 +37,7 @@ static const Pool pools[] = {
 	{"NEIGHBOURS", 3, {0, 0, 1}},
 	{"GATED", 2, {0, 1}},
 	{"V_IS_K", 3, {0, 0, 1}},
+	{"NORM_WHOLE", 3, {0, 0, 1}},
 	{"ROTATE", 2, {0, 1}},
 	{"NK", 5, {1, 2, 3, 4, 16}},
 	{"NV", 8, {1, 2, 3, 4, 6, 8, 32, 48}},
@@ -237,7 +238,7 @@ static double draw_float(Case *c, const char *name)
 /* Attributes that are 0 where a list of constants does not name them. */
 static bool is_off(const char *name)
 {
-	static const char *const names[] = {"ROTATE", "WINDOW", "CHUNKED", "NEIGHBOURS", "V_IS_K"};
+	static const char *const names[] = {"ROTATE", "WINDOW", "CHUNKED", "NEIGHBOURS", "V_IS_K", "NORM_WHOLE"};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(name, names[i]) == 0)
 			return true;

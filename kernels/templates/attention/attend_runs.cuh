@@ -65,14 +65,20 @@ __device__ __forceinline__ int blocks_of(int n)
 	return SEVERAL == 0 ? n : SPLITS == 1 ? 1 : ceil_div(n, runs_each(n));
 }
 
+#if VERIFY
+constexpr bool IS_WHOLE = false;
+#else
+constexpr bool IS_WHOLE = NORM_WHOLE != 0; // norms of q and k are over all heads of the row
+#endif
+
 // The weights of norms, a lane's part of a head.
 struct Norms { H::Pairs q, k, v; };
 
 __device__ __forceinline__ void load_norms(Norms &w, const Args &a)
 {
-	if constexpr (Q_NORM)
+	if constexpr (Q_NORM && !IS_WHOLE)
 		H::load(w.q, a.q_norm);
-	if constexpr (K_NORM)
+	if constexpr (K_NORM && !IS_WHOLE)
 		H::load(w.k, a.k_norm);
 #if EXTRAS
 	if constexpr (V_NORM)

@@ -14,6 +14,7 @@ static_assert(16 * STRIDE + Past::fresh_bytes + TABLE * 4 + (CLUSTER > 1 ? CLUST
 struct Prepared {
 	static constexpr int rounds = (HEADS + 2 + WARPS - 1) / WARPS;
 	H::Pairs x[rounds];
+	H::Pairs of_row[IS_WHOLE ? rounds : 1]; // weights of norms over all heads, of each of the warp's
 	Norms norms;
 	float frequency[H::pairs];
 };
@@ -40,8 +41,64 @@ __device__ __forceinline__ void keep(const Args &a, const NewLine &to, int which
 		to.line + which * (NKV * PAGE));
 }
 
+// thread level: weights of norms over all heads
+__device__ __forceinline__ void load_whole(Prepared &w, const Args &a, int heads, int head0, int kv_head)
+{
+#pragma unroll
+	for (int r = 0; r < Prepared::rounds; r++) {
+		const int task = threadIdx.x / 32 + r * WARPS;
+		if (task < heads)
+			H::load(w.of_row[r], a.q_norm + (head0 + task) * HDIM);
+		else if (task == heads)
+			H::load(w.of_row[r], a.k_norm + kv_head * HDIM);
+	}
+}
+
+// block level: what rmsnorm over all heads of q, and over those of k, multiplies a row by
+__device__ __forceinline__ float2 whole_factors(const bf16 *qkv)
+{
+	constexpr int of_q = NH * HDIM / 8, pieces = of_q + NKV * HDIM / 8;
+	__shared__ float2 sums[WARPS];
+	float q = 0.0f, k = 0.0f;
+#pragma unroll
+	for (int first = 0; first < pieces; first += THREADS) {
+		const int i = first + int(threadIdx.x);
+		float x[8], ss = 0.0f;
+		if (pieces % THREADS && i >= pieces)
+			break;
+		unpack(load8(qkv + 8 * i), x);
+#pragma unroll
+		for (int e = 0; e < 8; e++)
+			ss = fmaf(x[e], x[e], ss);
+		q += i < of_q ? ss : 0.0f;
+		k += i < of_q ? 0.0f : ss;
+	}
+	q = warp_sum(q);
+	k = warp_sum(k);
+	if (threadIdx.x % 32 == 0)
+		sums[threadIdx.x / 32] = make_float2(q, k);
+	__syncthreads();
+	q = k = 0.0f;
+#pragma unroll
+	for (int i = 0; i < WARPS; i++) {
+		q += sums[i].x;
+		k += sums[i].y;
+	}
+	return make_float2(rsqrtf(q / (NH * HDIM) + float(EPS)), rsqrtf(k / (NKV * HDIM) + float(EPS)));
+}
+
+// warp level: a head times its row's factor and weights, rounded as the result of an op of rows is
+__device__ __forceinline__ void norm_whole(H::Pairs &x, const H::Pairs &w, float factor)
+{
+#pragma unroll
+	for (int j = 0; j < H::pairs; j++)
+#pragma unroll
+		for (int e = 0; e < 2; e++)
+			x[j][e] = low_bf16(pack_bf16(x[j][e] * factor * ((NORM_ONE ? 1.0f : 0.0f) + w[j][e]), 0.0f));
+}
+
 // block level: the row's q into its tile, the new k and v to their places
-__device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, int heads,
+__device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pairs &turn, float2 factors, int heads,
 	bool has_new, bf16 *q_tile, float *up, const NewLine &to)
 {
 #pragma unroll
@@ -49,10 +106,13 @@ __device__ __forceinline__ void prepare(const Args &a, Prepared &w, const H::Pai
 		const int task = threadIdx.x / 32 + r * WARPS;
 		if (task >= heads + (has_new ? 2 : 0))
 			break;
-		if constexpr (Q_NORM)
+		if constexpr (IS_WHOLE)
+			if (task <= heads)
+				norm_whole(w.x[r], w.of_row[r], task < heads ? factors.x : factors.y);
+		if constexpr (Q_NORM && !IS_WHOLE)
 			if (task < heads)
 				H::norm(w.x[r], w.norms.q, NORM_ONE != 0, float(EPS));
-		if constexpr (K_NORM)
+		if constexpr (K_NORM && !IS_WHOLE)
 			if (task == heads)
 				H::norm(w.x[r], w.norms.k, NORM_ONE != 0, float(EPS));
 		if (task > heads)
@@ -174,6 +234,8 @@ __device__ __forceinline__ void attend_step(const Args &a)
 	Prepared w;
 	H::load_frequencies(w.frequency, a.inv_freq);
 	load_norms(w.norms, a);
+	if constexpr (IS_WHOLE)
+		load_whole(w, a, heads, head0, kv_head);
 	const float scale_log2 = float(SCALE) * 1.4426950408889634f * kv_factor<KVT>(a.kv_scale, kv_head);
 	const float v_factor = kv_factor<KVT>(a.kv_scale, NKV + kv_head);
 	const int begin = first_chunk(pos), chunks = pos / CHUNK + 1; // those from `begin` on are seen
@@ -221,7 +283,10 @@ __device__ __forceinline__ void attend_step(const Args &a)
 	for (int r = 0; r < Prepared::rounds; r++)
 		if (const int task = warp + r * WARPS; task < heads + 2)
 			H::load(w.x[r], qkv + source_head(task, heads, head0, kv_head) * HDIM);
-	prepare(a, w, turn, heads, has_new, q_tile, q_up, fresh);
+	float2 factors = { 1.0f, 1.0f };
+	if constexpr (IS_WHOLE)
+		factors = whole_factors(qkv);
+	prepare(a, w, turn, factors, heads, has_new, q_tile, q_up, fresh);
 	__syncthreads();
 	float up[2] = { 1.0f, 1.0f };
 	if constexpr (Past::is_half)

@@ -1,5 +1,6 @@
-// what      a decode row's attention as in attn_step, with norms of values or sinks: v = norm?(v heads); e^sinks[h] is
-//           one term more of the softmax's sum of head h
+// what      a decode row's attention as in attn_step, with norms of values, norms over all heads, or sinks: v = norm?(v
+//           heads); where NORM_WHOLE q and k are normed as a row each, and rounded; e^sinks[h] is one term more of the
+//           softmax's sum of head h
 // numerics  those of attn_step, by the same code: where there are neither, the same bits. A sink is added to the sum of
 //           all runs, at the end
 // measured  H200, 1026 positions, caches cold, a launch alone: 64 heads of 64 over 8 with sinks 9.7 us, with a window
@@ -17,7 +18,7 @@ KERNEL(attn_step_extra, attention_step)
 #define VERIFY 0
 #define EXTRAS 1
 #include "attention/step_contract.cuh"
-REQUIRE(V_NORM || SINKS)
+REQUIRE(V_NORM || SINKS || NORM_WHOLE)
 
 #include "attention/attend_step.cuh"
 

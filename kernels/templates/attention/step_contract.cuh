@@ -1,6 +1,6 @@
 // step_contract.cuh - contract fragment: attention of decode rows, attn_step, and of verify rows, attn_verify.
 //
-// EXTRAS 1: there may be norms of values, and sinks.
+// EXTRAS 1: there may be norms of values, norms over all heads, and sinks.
 // VERIFY 1: a slot has EACH rows, which look at its history together. The heads of a kv head are step_tiles() tiles of
 // step_lines() lines, a head of a row each.
 PARAM(VERIFY, 0, 1)
@@ -26,6 +26,10 @@ ATTR_INT(NEIGHBOURS, 0)
 ATTR_INT(ROTATE, 0)
 ATTR_FLOAT(ROPE_FACTOR, 1.0f)
 ATTR_FLOAT(EPS, 1e-5f)
+#if !VERIFY
+ATTR_INT(NORM_WHOLE, 0)
+REQUIRE(!NORM_WHOLE || EXTRAS && Q_NORM && K_NORM)
+#endif
 ATTR_INT(NORM_ONE, 0)
 FLAG(Q_NORM)
 FLAG(K_NORM)
@@ -111,8 +115,13 @@ EARLY(slot_token, slot_len, page_table, kv, kv_block)
 struct Args {
 	IN(i32, step, "4");
 	IN(bf16, qkv, "ROWS, (NH + (2 - V_IS_K) * NKV + GATED * NH) * HDIM");
+#if VERIFY
 	IN_IF(Q_NORM, QT, q_norm, "HDIM");
 	IN_IF(K_NORM, KT, k_norm, "HDIM");
+#else
+	IN_IF(Q_NORM, QT, q_norm, "(NORM_WHOLE * (NH - 1) + 1) * HDIM");
+	IN_IF(K_NORM, KT, k_norm, "(NORM_WHOLE * (NKV - 1) + 1) * HDIM");
+#endif
 	IN(f32, inv_freq, "ROTARY / 2");
 	IN(i32, row_slot, "ROWS");
 	IN(i32, slot_token, "SLOTS");

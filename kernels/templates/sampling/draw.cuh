@@ -300,9 +300,12 @@ __device__ __forceinline__ u64 wide_product(u32 a, u32 b)
 	return y;
 }
 
-__device__ __forceinline__ u32 philox(u32 v, u32 position, u32 key0, u32 key1)
+// The words of four tokens from 4 * block on.
+struct Noise { u32 word[4]; };
+
+__device__ __forceinline__ Noise philox(u32 block, u32 position, u32 key0, u32 key1)
 {
-	u32 c0 = v, c1 = position, c2 = 0, c3 = 0;
+	u32 c0 = block, c1 = position, c2 = 0, c3 = 0;
 #pragma unroll
 	for (int round = 0; round < 10; round++) {
 		const u64 a = wide_product(c2, 0xCD9E8D57u), b = wide_product(c0, 0xD2511F53u);
@@ -313,7 +316,13 @@ __device__ __forceinline__ u32 philox(u32 v, u32 position, u32 key0, u32 key1)
 		key0 += 0x9E3779B9u;
 		key1 += 0xBB67AE85u;
 	}
-	return c0;
+	return { { c0, c1, c2, c3 } };
+}
+
+__device__ __forceinline__ u32 word_of(const Noise &n, int i)
+{
+	const u32 low = i & 1 ? n.word[1] : n.word[0], high = i & 1 ? n.word[3] : n.word[2];
+	return i & 2 ? high : low;
 }
 
 __device__ __forceinline__ float gumbel(u32 x)
@@ -396,10 +405,62 @@ struct Candidates {
 		}
 	}
 
-	// Calls f(l, id, noise(id)) for each that stayed and of which both say that it may win: `may_win` of l, then `wins`
-	// of l and the noise. What they leave out is left out before bins are looked at, and values go side by side.
-	template <int BATCH, class May, class Noise, class Wins, class F>
-	__device__ __forceinline__ void each_likely(const Shared &s, May may_win, Noise noise, Wins wins, F f) const
+	// Calls f(l, id, x) for each that stayed and of which both say that it may win: `may_win` of l, then `wins` of l
+	// and x, its token's word of `noise`. What they leave out is left out before bins are looked at, and values go side
+	// by side. Of columns that are tokens four neighbours share a block of words.
+	template <int BATCH, class Ids_, class May, class NoiseOf, class Wins, class F>
+	__device__ __forceinline__ void each_likely(const Shared &s, Ids_ ids, May may_win, NoiseOf noise, Wins wins, F f)
+		const
+	{
+		if (same_type<Ids_, Ids<false>>::value && !listed)
+			likely_neighbours(s, may_win, noise, wins, f);
+		else
+			likely_apart<BATCH>(s, ids, may_win, noise, wins, f);
+	}
+
+	template <class May, class NoiseOf, class Wins, class F>
+	__device__ __forceinline__ void likely_neighbours(const Shared &s, May may_win, NoiseOf noise, Wins wins, F f) const
+	{
+		const int end = min((s.rank + 1) * SLICE, N_VALID);
+		const u32 *const mask = s.mask;
+		auto load = [&](float (&l)[4], int at) {
+			float4 v = make_float4(minus_infinity(), minus_infinity(), minus_infinity(), minus_infinity());
+			if (V % 4 == 0 && at < end) // rows are whole, and what is behind N_VALID is in them
+				v = *reinterpret_cast<const float4 *>(logits + at);
+			const float of[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				l[j] = at + j >= end ? minus_infinity() : V % 4 == 0 ? of[j] : logits[at + j];
+		};
+		int i = s.rank * SLICE + 4 * int(threadIdx.x);
+		float soon[4], then[4]; // on their way while the values before them are looked at
+		load(soon, i);
+		load(then, i + 4 * THREADS);
+#pragma unroll 1
+		for (; i < end; i += 4 * THREADS) {
+			float l[4];
+			bool is_likely = false;
+			const u32 allowed = mask ? __ldg(mask + i / 32) >> i % 32 : 15;
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				l[j] = allowed >> j & 1 ? soon[j] : minus_infinity();
+				soon[j] = then[j];
+				is_likely |= l[j] > minus_infinity() && may_win(l[j]);
+			}
+			load(then, i + 8 * THREADS);
+			if (!is_likely)
+				continue;
+			const Noise x = noise(i);
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				if (l[j] > minus_infinity() && wins(l[j], x.word[j]) && stays(l[j], bin(l[j])))
+					f(l[j], i + j, x.word[j]);
+		}
+	}
+
+	template <int BATCH, class Ids_, class May, class NoiseOf, class Wins, class F>
+	__device__ __forceinline__ void likely_apart(const Shared &s, Ids_ ids, May may_win, NoiseOf noise, Wins wins, F f)
+		const
 	{
 		const int end = listed ? s.n_listed : min((s.rank + 1) * SLICE, N_VALID);
 		const u32 *const mask = listed ? nullptr : s.mask;
@@ -437,7 +498,7 @@ struct Candidates {
 				continue;
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
-				x[j] = noise(id[j]);
+				x[j] = word_of(noise(ids[id[j]]), ids[id[j]] % 4);
 #pragma unroll
 			for (int j = 0; j < BATCH; j++)
 				if (l[j] > minus_infinity() && wins(l[j], x[j]) && stays(l[j], bin(l[j])))
@@ -517,11 +578,11 @@ __device__ __forceinline__ int draw(Shared &s, Candidates &c, const float *sampl
 	// no less than z, whatever is rounded
 	auto z_most = [&](float l) { return fmaf(fabsf(l * per_logit), 1e-6f, fmaf(l, per_logit, 1e-3f)); };
 	auto may_win = [&](float l) { return order_of(z_most(l) + 23.0f) >= *bar; }; // no g is more
-	auto noise = [&](int id) { return philox(ids[id], position, key0, key1); };
+	auto noise = [&](int token) { return philox(token / 4, position, key0, key1); };
 	auto wins = [&](float l, u32 x) { // g is at most -log(u)
 		return order_of(fmaf(log2_fast(float(x) + 0.5f), -0.69314718f, z_most(l) + 22.1807098f)) >= *bar;
 	};
-	c.each_likely<4>(s, may_win, noise, wins, [&](float l, int id, u32 x) {
+	c.each_likely<4>(s, ids, may_win, noise, wins, [&](float l, int id, u32 x) {
 		const float z = c.z_of(l);
 		if (z < c.top_z && expf(z - c.top_z) < min_p)
 			return;

@@ -6,8 +6,8 @@
 //             temperature 0: the lowest id of the largest l; else z = l / temperature and of these stay, in this
 //             order, the top_k largest and their equals, the fewest whose probability reaches top_p and the equals
 //             of the last, those of at least min_p times the largest; then the lowest id of the largest z + g,
-//             u = (x + 0.5) / 2^32 at most 1 - 2^-24, g = -log(-log1p(-u)), x = first word of Philox4x32-10 with
-//             counter {v, position, 0, 0}, key {seed low, seed high}; position = row_pos + 1
+//             u = (x + 0.5) / 2^32 at most 1 - 2^-24, g = -log(-log1p(-u)), x = word v mod 4 of Philox4x32-10 with
+//             counter {v / 4, position, 0, 0}, key {seed low, seed high}; position = row_pos + 1
 //           logprob = log softmax(l)[token], penalised, before rules, mask, temperature and cuts
 //           the sequence ends with a stop token of the model, unless the slot keeps on, or of a rule, a full slot, or
 //           logits that are no numbers (token -1): slot_token = -1
