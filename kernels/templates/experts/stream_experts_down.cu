@@ -28,7 +28,7 @@ FORMULA(bias_bytes(), 0)
 #include "experts/experts_contract.cuh"
 #include "experts/stream_experts_down.cuh"
 
-extern "C" __global__ void __launch_bounds__(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512) stream_experts_down(const Args a)
+extern "C" __global__ void __launch_bounds__(threads()) stream_experts_down(const Args a)
 {
 	experts_down(a);
 }

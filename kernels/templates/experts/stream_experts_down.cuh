@@ -7,8 +7,10 @@
 //           rows that
 // chose it at a time, and leave the terms of all sums side by side.
 #pragma once
-// 3: in whole numbers (stream_whole.cuh), but for the shared expert
+// 3: two turns, of each of two warps an expert, in whole numbers (stream_whole.cuh), but for the shared expert
 TUNE(DEPTH, 2, 4, 6, 3)
+FORMULA(depth(), DEPTH == 3 ? 2 : DEPTH) FORMULA(warps_each(), DEPTH == 3 ? 2 : 1)
+FORMULA(threads(), ROWS <= 8 ? 32 * (TOPK * warps_each() + SHARED) : 512)
 REQUIRE(ROWS <= 256 && EXPERTS <= 1024 && TOPK + SHARED <= 16)
 FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
 REQUIRE(DEPTH == 3 ? takes_whole() : ROWS <= 2 && WT_BITS < 16 ? DEPTH >= 4 : DEPTH == 2)
@@ -18,19 +20,20 @@ REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS 
 REQUIRE(WIDTH % 8 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
-PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 1, 1024 / WT_BITS, DEPTH == 3 ? 3 : 2)
+PREFER(ROWS <= 8 || WT_BITS == 16 || WT_BITS == 4 && (BIASED || !RESIDUAL))
+ORDER(stream, warps_each(), 1024 / WT_BITS, DEPTH == 3 ? 3 : 2)
+FORMULA(group_bytes(), stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
 FORMULA(shared_group_bytes(),
 	stream_group_bytes(SWT_BITS, WIDTH - TOPK * N, 1024 / SWT_BITS, SHARED_BLOCK_K, SST_BITS))
 GRID(ceil_div(K, 16), ROWS <= 8 ? ROWS : ceil_div(ROWS, min(ROWS,
 	(SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8)), 1)
-BLOCK(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512)
-SMEM(ROWS <= 8 ? TOPK * (DEPTH * 16 * (128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
+BLOCK(threads())
+SMEM(ROWS <= 8 ? TOPK * warps_each() * (depth() * 16 * (128 + group_bytes())
 		+ (DEPTH == 3 ? stream_whole_bytes(1024 / WT_BITS) / 8
 			: (WT_BITS < 16) * (2048 / WT_BITS * ceil_div(N, 1024 / WT_BITS) + 512)))
-	+ SHARED * (DEPTH * 16 * (128 + shared_group_bytes())
+	+ SHARED * (depth() * 16 * (128 + shared_group_bytes())
 		+ (SWT_BITS < 16) * (2048 / SWT_BITS * ceil_div(WIDTH - TOPK * N, 1024 / SWT_BITS) + 512))
-	: 256 * DEPTH * max(128 + stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS),
+	: 256 * depth() * max(128 + group_bytes(),
 		SHARED * (128 + shared_group_bytes()))
 	+ min(ROWS, (SMEM_MAX >= 160000 ? 73728 : 18432) / (512 * (TOPK + SHARED)) * 8) * (64 * (TOPK + SHARED) + 8 * TOPK)
 	+ 4 * EXPERTS + 4)
@@ -40,9 +43,9 @@ READS(min(EXPERTS, ROWS * TOPK) * (each_bytes() + bias_bytes()) + SHARED * share
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
 using SharedScales = typename TypeIf<SHARED_SCALE != 0, BlockScales<SST, SHARED_BLOCK_N, SHARED_BLOCK_K>,
 	NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, N, 1, 1, 64, DEPTH, WT, Scales, DEPTH, 2, false, DEPTH == 3>;
-using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, DEPTH, SWT,
-	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, DEPTH>;
+using S = Stream<ROWS <= 8 ? 1 : 8, N, warps_each(), 1, 64, depth(), WT, Scales, depth(), 2, false, DEPTH == 3>;
+using T = Stream<ROWS <= 8 ? 1 : 8, SHARED ? WIDTH - TOPK * N : 32, 1, 1, 64, depth(), SWT,
+	typename TypeIf<SHARED != 0, SharedScales, NoScales>::Type, depth()>;
 
 // thread level: what expert e's bias adds to column n for pair t * TOPK + j
 __device__ __forceinline__ float bias_of(const Args &a, int e, int n, i64 pair)
@@ -76,10 +79,15 @@ __device__ __forceinline__ bool part(uint4 *place, const typename S::W *w, const
 	if constexpr (BY_ROW)
 		scale *= by_row[min(n0 + lane, K - 1)];
 	StreamSums<S> sums;
-	if (!stream_at<S, full, false, void>(place, place + ring,
-		[&](int m) { return stream_tile<S>(w, scales, n0 + m * 16, K); }, [&](int) { return x; },
-		static_cast<const void *>(nullptr), some, [] {}, sums))
+	const auto tile = [&](int m) { return stream_tile<S>(w, scales, n0 + m * 16, K); };
+	const auto row = [&](int) { return x; };
+	const void *const no_norm = nullptr;
+	if constexpr (S::whole) {
+		if (!stream_whole<S, full, false, void>(place, place + ring, tile, row, no_norm, some, [] {}, sums))
+			return false;
+	} else if (!stream_at<S, full, false, void>(place, place + ring, tile, row, no_norm, some, [] {}, sums)) {
 		return false;
+	}
 	float *const value = reinterpret_cast<float *>(place) + lane; // that is where the sums are
 	if (lane < 16 * S::tiles)
 		*value = BIASED ? fmaf(*value, scale, bias) : *value * scale;
@@ -249,21 +257,23 @@ template <class S, class T> __device__ __forceinline__ void one_row(const Args &
 	constexpr bool full = K % 16 == 0;
 	using Ring = StreamRing<S, full, void>;
 	constexpr int place = Ring::warp_bytes / 16 + StreamStageOf<S, false, void, Ring>::place;
-	const int warp = threadIdx.x / 32, n0 = blockIdx.x * 16, t = blockIdx.y;
+	constexpr int warps = TOPK * warps_each() + SHARED;
+	const int warp = threadIdx.x / 32, j = warp / warps_each(), n0 = blockIdx.x * 16, t = blockIdx.y;
 	const bool some = t < a.step[0];
-	const bf16 *const x = a.h + i64(t) * WIDTH + warp * N;
-	if (SHARED && warp == TOPK) {
-		if (!part<T, SHARED_ROW_SCALE != 0>(ring + TOPK * place, a.shared_down, a.shared_down_scale,
+	const bf16 *const x = a.h + i64(t) * WIDTH + j * N;
+	if (SHARED && j == TOPK) {
+		if (!part<T, SHARED_ROW_SCALE != 0>(ring + (warps - 1) * place, a.shared_down, a.shared_down_scale,
 			a.shared_down_row_scale, n0, some, x, 0.0f))
 			return;
 	} else {
 		inputs_ready();
 		if (!some)
 			return;
-		const int e = a.expert[t * TOPK + warp];
+		const int e = a.expert[t * TOPK + j];
+		const i64 pair = i64(t) * TOPK + j;
 		part<S, ROW_SCALE != 0>(ring + warp * place, matrix_at<WT, K, N>(a.down, e),
 			scales_at<1, K, N, BLOCK_N, BLOCK_K>(a.down_scale, e), ROW_SCALE ? a.down_row_scale + i64(e) * K : nullptr,
-			n0, true, x, bias_of(a, e, n0 + int(threadIdx.x) % 16, i64(t) * TOPK + warp));
+			n0, true, x, warp % warps_each() ? 0.0f : bias_of(a, e, n0 + int(threadIdx.x) % 16, pair));
 	}
 	const int n = n0 + threadIdx.x;
 	const bool mine = threadIdx.x < 16 && n < K;
@@ -273,8 +283,8 @@ template <class S, class T> __device__ __forceinline__ void one_row(const Args &
 		return;
 	float sum = 0.0f;
 #pragma unroll
-	for (int j = 0; j < TOPK + SHARED; j++)
-		sum += reinterpret_cast<const float *>(ring + j * place)[threadIdx.x];
+	for (int i = 0; i < warps; i++)
+		sum += reinterpret_cast<const float *>(ring + i * place)[threadIdx.x];
 	store(a.z + i64(t) * K + n, sum + rest);
 }
 

@@ -26,7 +26,7 @@ FORMULA(bias_bytes(), K * BT_BYTES)
 #include "experts/experts_contract.cuh"
 #include "experts/stream_experts_down.cuh"
 
-extern "C" __global__ void __launch_bounds__(ROWS <= 8 ? 32 * (TOPK + SHARED) : 512)
+extern "C" __global__ void __launch_bounds__(threads())
 stream_experts_down_biased(const Args a)
 {
 	experts_down(a);

@@ -29,9 +29,9 @@ DIM(WIDTH, 4096)
 DTYPES(WT, bf16, e4m3, e2m1)
 DTYPES(SWT, bf16, e4m3, e2m1)
 #include "experts/experts_contract.cuh"
-// 3: two, in whole numbers (stream_whole.cuh), but for the shared expert
+// 3: two, of each of two groups of warps, in whole numbers (stream_whole.cuh), but for the shared expert
 TUNE(TILES, 2, 4, 3)
-FORMULA(tiles(), TILES == 3 ? 2 : TILES)
+FORMULA(tiles(), TILES == 3 ? 2 : TILES) FORMULA(groups(), TILES == 3 ? 2 : 1)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0 && K * SWT_BITS % 128 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
@@ -39,9 +39,9 @@ REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(K, 128, SHARED_BLO
 FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
 REQUIRE(WT_BITS == 16 ? TILES != 3 : TILES == 2 || TILES == 3 && takes_whole())
 PREFER(takes_whole() == (TILES == 3))
-PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 8, 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
-GRID(max(ceil_div(N / 2, 8 * tiles()), ceil_div(WIDTH - TOPK * N / 2, 8 * tiles())),
+PREFER(ROWS <= 8 || WT_BITS == 16)
+ORDER(stream, 8 / groups(), 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
+GRID(max(ceil_div(N / 2, 8 * tiles() * groups()), ceil_div(WIDTH - TOPK * N / 2, 8 * tiles())),
 	SHARED * ceil_div(ROWS, 8) + (ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK)), 1)
 BLOCK(256)
 SMEM(max(16 * tiles() * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
@@ -84,11 +84,11 @@ stream_experts_up(const Args a)
 		}
 	}
 	using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-	using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, tiles(), 64, 2, WT, Scales, stream_ahead,
+	using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps / groups(), tiles(), 64, 2, WT, Scales, stream_ahead,
 		stream_chains(ROWS <= 8 ? 1 : 8, tiles()), false, TILES == 3>;
-	up_of_pairs<width, shares>(a, rows, pair, n0, [&](int e, auto x_row, auto out) {
+	up_of_pairs<width, shares>(a, rows, pair, n0 * groups(), [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
-			ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr, n0, true, x_row, act, out);
+			ROW_SCALE ? a.gate_up_row_scale + i64(e) * N : nullptr, n0 * groups(), true, x_row, act, out);
 	});
 }

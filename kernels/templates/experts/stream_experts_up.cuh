@@ -12,7 +12,9 @@ template <class S, int N_, bool BY_ROW, class Scale, class XRow, class Act, clas
 __device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const Scale *scales, const float *by_row,
 	int n0, bool some, XRow x_row, Act act, Out out)
 {
-	constexpr int half = 8 * S::tiles; // rows of gate, then as many of up
+	constexpr int half = 8 * S::tiles; // rows of gate, then as many of up, of a group of warps
+	if constexpr (S::groups > 1)
+		n0 += int(threadIdx.x) / (32 * S::split) * half;
 	const auto *const up = w + i64(N_) * S::pitch / int(sizeof(typename S::W));
 	const Scale *const up_scales = scales + ceil_div(N_, S::block_n) * S::scale_pitch;
 	float gate_scale = 1.0f, up_scale = 1.0f;
@@ -22,7 +24,7 @@ __device__ __forceinline__ void gated(uint4 *ring, const typename S::W *w, const
 		up_scale = by_row[N_ + n];
 	}
 	StreamSums<S> sums;
-	if (!stream<S, N_ % half == 0, false, void>(ring, [&](int m) {
+	if (!stream<S, N_ % (S::groups * half) == 0, false, void>(ring, [&](int m) {
 			const bool first = m < S::tiles / 2;
 			return stream_tile<S>(first ? w : up, first ? scales : up_scales, n0 + m % (S::tiles / 2) * 16, N_);
 		}, x_row, static_cast<const void *>(nullptr), some, [] {}, sums))

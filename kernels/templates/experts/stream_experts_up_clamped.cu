@@ -18,27 +18,30 @@ ATTR_FLOAT(GATE_LIMIT, 7.0f)
 extern "C" __global__ void __launch_bounds__(256, stream_blocks(1, tiles(), bits_of<WT>))
 stream_experts_up_clamped(const Args a)
 {
-	constexpr int each = 8 * tiles(); // outputs of a block
+	constexpr int each = 8 * tiles(); // outputs of a group of warps
 	DYNAMIC_SMEM(ring);
+	__shared__ BT biases[groups() * each * 2];
 	let_next_start();
-	const int n0 = blockIdx.x * each;
+	const int n0 = blockIdx.x * each * groups(), group = threadIdx.x / (32 * S::split);
 	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), n0, [&](int e, auto x_row, auto out) {
 		const WT *const w = matrix_at<WT, N, K>(a.gate_up, e);
 		const ST *const scales = scales_at<1, N, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e);
-		const int n = min(n0 + stream_row<S, each>(), width - 1);
-		const BT *const bias = a.gate_up_bias + i64(e) * N + 2 * n;
-		const float gate_bias = to_f32(bias[0]), up_bias = to_f32(bias[1]);
+		if (const int i = threadIdx.x; i < groups() * each) // on their way with the first weights
+			copy_few_async<2 * BT_BYTES>(shared_address(biases + 2 * i),
+				a.gate_up_bias + i64(e) * N + 2 * min(n0 + i, width - 1), true);
 		StreamSums<S> sums;
-		if (!stream<S, width % each == 0, false, void>(ring, [&](int m) {
-				return stream_tile<S>(w, scales, 2 * n0 + m * 16, N);
+		if (!stream<S, width % (groups() * each) == 0, false, void>(ring, [&](int m) {
+				return stream_tile<S>(w, scales, 2 * (n0 + group * each) + m * 16, N);
 			}, x_row, static_cast<const void *>(nullptr), true, [] {}, sums))
 			return;
 		stream_each<S, each>([&](int, int t, int row) {
-			if (n0 + row >= width)
+			const int i = group * each + row;
+			if (n0 + i >= width)
 				return;
-			const float gate = sums.at(t, 2 * row) + gate_bias, up = sums.at(t, 2 * row + 1) + up_bias;
+			const float gate = sums.at(t, 2 * row) + to_f32(biases[2 * i]);
+			const float up = sums.at(t, 2 * row + 1) + to_f32(biases[2 * i + 1]);
 			const float g = gate > GATE_LIMIT ? GATE_LIMIT : gate; // a NaN stays one
-			out(t, n0 + row, (within(up, -GATE_LIMIT, GATE_LIMIT) + 1.0f) * g * sigmoid(GATE_SLOPE * g));
+			out(t, n0 + i, (within(up, -GATE_LIMIT, GATE_LIMIT) + 1.0f) * g * sigmoid(GATE_SLOPE * g));
 		});
 	});
 }

@@ -29,9 +29,9 @@ FORMULA(halves(), 2) FORMULA(row_bytes(), ROW_SCALE * 4)
 REQUIRE(WT_BITS < 16 || !ROW_SCALE)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(K, 128, BLOCK_K))
 #endif
-// 3: two, in whole numbers (stream_whole.cuh)
+// 3: two, of each of two groups of warps, in whole numbers (stream_whole.cuh)
 TUNE(TILES, 2, 4, 3)
-FORMULA(tiles(), TILES == 3 ? 2 : TILES)
+FORMULA(tiles(), TILES == 3 ? 2 : TILES) FORMULA(groups(), TILES == 3 ? 2 : 1)
 REQUIRE(TOPK <= EXPERTS && N % 2 == 0 && WIDTH == TOPK * N / 2)
 REQUIRE(ROWS <= 256 && ROWS * TOPK <= 4096)
 REQUIRE(K % 8 == 0 && K * WT_BITS % 128 == 0)
@@ -41,8 +41,8 @@ FORMULA(takes_whole(), ROWS <= 8 && WT_BITS == 4)
 REQUIRE(WT_BITS == 16 ? TILES != 3 : TILES == 2 || TILES == 3 && takes_whole())
 PREFER(takes_whole() == (TILES == 3))
 PREFER(ROWS <= 8 || WT_BITS != 8)
-ORDER(stream, 8, 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
-GRID(ceil_div(N / 2, 8 * tiles()), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
+ORDER(stream, 8 / groups(), 1024 / WT_BITS, TILES == 4 ? 1 : TILES)
+GRID(ceil_div(N / 2, 8 * tiles() * groups()), ROWS <= 8 ? ROWS * TOPK : min(EXPERTS, ROWS * TOPK), 1)
 BLOCK(256)
 FORMULA(rows_each(), ROWS <= 8 ? 1 : 8)
 SMEM(16 * tiles() * 16 * (128 + stream_group_bytes(WT_BITS, K, 1024 / WT_BITS, BLOCK_K, ST_BITS))
@@ -73,7 +73,7 @@ struct Args {
 
 constexpr int width = N / 2;
 using Scales = typename TypeIf<SCALE != 0, BlockScales<ST, BLOCK_N, BLOCK_K>, NoScales>::Type;
-using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps, tiles(), 64, 2, WT, Scales, stream_ahead,
+using S = Stream<ROWS <= 8 ? 1 : 8, K, stream_warps / groups(), tiles(), 64, 2, WT, Scales, stream_ahead,
 	stream_chains(ROWS <= 8 ? 1 : 8, tiles()), false, TILES == 3>;
 
 #if !CLAMPED
@@ -82,7 +82,7 @@ template <class Act> __device__ __forceinline__ void stream_gated(const Args &a,
 {
 	DYNAMIC_SMEM(ring);
 	let_next_start();
-	const int n0 = blockIdx.x * 8 * tiles();
+	const int n0 = blockIdx.x * 8 * tiles() * groups();
 	up_of_pairs<width, TOPK>(a, a.step[0], int(blockIdx.y), n0, [&](int e, auto x_row, auto out) {
 		gated<S, width, ROW_SCALE != 0>(ring, matrix_at<WT, N, K>(a.gate_up, e),
 			scales_at<2, width, K, BLOCK_N, BLOCK_K>(a.gate_up_scale, e),
