@@ -73,7 +73,7 @@ $(BUILD)/obj/compiler/kernelgen/%.o: CPPFLAGS += -isystem $(LLVM)/include
 # libatlas.so shall be small; only what computes is built for speed. Debuggers unwind by .debug_frame, which -g leaves.
 SMALL := -fno-asynchronous-unwind-tables -fno-move-loop-invariants -fno-ipa-sra -fno-ipa-cp -fipa-pta
 $(BUILD)/obj/artifacts/%.o $(BUILD)/obj/runtime/%.o: CFLAGS += $(if $(SANITIZE),,-Oz $(SMALL))
-$(addprefix $(BUILD)/obj/,artifacts/random_weights.o runtime/cpu/%.o runtime/grammar/%.o): CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
+$(addprefix $(BUILD)/obj/,artifacts/random_weights.o artifacts/numbers.o runtime/cpu/%.o runtime/grammar/%.o): CFLAGS += -O2 $(if $(SANITIZE),,-fmove-loop-invariants -fipa-sra -fipa-cp -fno-ipa-pta)
 $(addprefix $(BUILD)/obj/runtime/cpu/,device_cpu.o ref_delta.o ref_experts.o ref_fused.o ref_draft.o ref_slots.o): CFLAGS += -Oz
 $(BUILD)/obj/tests/%.o: CFLAGS += -Wno-missing-prototypes
 $(BUILD)/obj/tests/api_example.o: CPPFLAGS += -Iruntime

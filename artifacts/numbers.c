@@ -24,7 +24,7 @@ static float from_half(uint16_t h)
 }
 
 /* Weights are unpacked element by element wherever the reference device multiplies, hence lists: of e4m3 the value of
- * each code, of e2m1 the two values of each byte, the lower half first. */
+ * each code, of e2m1 the two values of each byte, the lower half first, in bf16. */
 #define EIGHT(unit) (unit) * 8, (unit) * 9, (unit) * 10, (unit) * 11, (unit) * 12, (unit) * 13, (unit) * 14, (unit) * 15
 #define HALF(sign, last) (sign) * 0.0f, (sign) * 0x1p-9f, (sign) * 0x2p-9f, (sign) * 0x3p-9f, (sign) * 0x4p-9f, \
 	(sign) * 0x5p-9f, (sign) * 0x6p-9f, (sign) * 0x7p-9f, EIGHT((sign) * 0x1p-9f), EIGHT((sign) * 0x1p-8f), \
@@ -34,11 +34,12 @@ static float from_half(uint16_t h)
 	(sign) * 288, (sign) * 320, (sign) * 352, (sign) * 384, (sign) * 416, (sign) * 448, last
 static const float e4m3_values[256] = {HALF(1.0f, NAN), HALF(-1.0f, -NAN)};
 
-#define BESIDE(high) {0, high}, {0.5f, high}, {1, high}, {1.5f, high}, {2, high}, {3, high}, {4, high}, {6, high}, \
-	{-0.0f, high}, {-0.5f, high}, {-1, high}, {-1.5f, high}, {-2, high}, {-3, high}, {-4, high}, {-6, high}
-static const float e2m1_pairs[256][2] = {BESIDE(0), BESIDE(0.5f), BESIDE(1), BESIDE(1.5f), BESIDE(2), BESIDE(3),
-	BESIDE(4), BESIDE(6), BESIDE(-0.0f), BESIDE(-0.5f), BESIDE(-1), BESIDE(-1.5f), BESIDE(-2), BESIDE(-3), BESIDE(-4),
-	BESIDE(-6)};
+#define BESIDE(high) {0, high}, {0x3f00, high}, {0x3f80, high}, {0x3fc0, high}, {0x4000, high}, {0x4040, high}, \
+	{0x4080, high}, {0x40c0, high}, {0x8000, high}, {0xbf00, high}, {0xbf80, high}, {0xbfc0, high}, {0xc000, high}, \
+	{0xc040, high}, {0xc080, high}, {0xc0c0, high}
+static const uint16_t e2m1_pairs[256][2] = {BESIDE(0), BESIDE(0x3f00), BESIDE(0x3f80), BESIDE(0x3fc0), BESIDE(0x4000),
+	BESIDE(0x4040), BESIDE(0x4080), BESIDE(0x40c0), BESIDE(0x8000), BESIDE(0xbf00), BESIDE(0xbf80), BESIDE(0xbfc0),
+	BESIDE(0xc000), BESIDE(0xc040), BESIDE(0xc080), BESIDE(0xc0c0)};
 
 /* Elements first..first + n: a half byte, whole ones, a half one. */
 static void from_e2m1(const uint8_t *bytes, int64_t first, int64_t n, float *out)
@@ -46,11 +47,14 @@ static void from_e2m1(const uint8_t *bytes, int64_t first, int64_t n, float *out
 	const int64_t end = first + n;
 	int64_t i = first;
 	if (i < end && i % 2)
-		*out++ = e2m1_pairs[bytes[i++ / 2]][1];
-	for (; i + 1 < end; i += 2, out += 2)
-		memcpy(out, e2m1_pairs[bytes[i / 2]], sizeof e2m1_pairs[0]);
+		*out++ = from_bits((uint32_t)e2m1_pairs[bytes[i++ / 2]][1] << 16);
+	for (; i + 1 < end; i += 2, out += 2) {
+		const uint16_t *pair = e2m1_pairs[bytes[i / 2]];
+		out[0] = from_bits((uint32_t)pair[0] << 16);
+		out[1] = from_bits((uint32_t)pair[1] << 16);
+	}
 	if (i < end)
-		*out = e2m1_pairs[bytes[i / 2]][0];
+		*out = from_bits((uint32_t)e2m1_pairs[bytes[i / 2]][0] << 16);
 }
 
 static float from_e8m0(uint8_t b)

@@ -50,6 +50,11 @@ void ref_values_of(const float *codes, int64_t n, const float *scale, int64_t st
 
 double ref_gelu(double x); /* its tanh form */
 
+/* Rows of weights: codes [.., cols] and, where they are quantised, scales. */
+typedef struct RefCodes { RefOperand w, scale, row_scale; /* data NULL = absent */ int64_t cols, block_k; } RefCodes;
+/* w[row, k..k+count) as they are meant: (code - zero) * block scale * row scale; `scale_row` is that of the blocks. */
+void ref_unpack(const RefCodes *x, int64_t row, int64_t scale_row, int64_t k, int64_t count, float *out);
+
 /* sum_i a[i] b[i]: exact products, added in float64 on eight lanes, element i on lane i % 8. */
 double ref_dot(const float *a, const float *b, int64_t n);
 

@@ -130,11 +130,13 @@ void ref_scale_shares(const RefCall *c)
 
 /* Matrices [E, n, k] of experts with their scales. */
 typedef struct Matrices {
-	RefOperand w, scale, row_scale; /* data NULL = absent */
-	int64_t n, k;                   /* of one expert */
-	int64_t piece, block_n, block_k; /* rows of a piece that has blocks of its own: gate and up are two */
-	double limit;                   /* GATE_LIMIT, else infinity */
-	bool is_gelu;                   /* what gates is gelu, else silu */
+	RefCodes codes;
+	int64_t n, k;           /* of one expert */
+	int64_t piece, block_n; /* rows of a piece that has blocks of its own: gate and up are two */
+	int64_t apart;          /* rows from one of gate to that of up */
+	RefOperand bias;        /* of gate and up that alternate, data NULL = they do not */
+	double limit, slope;    /* GATE_LIMIT, else infinity; GATE_SLOPE */
+	bool is_gelu;           /* what gates is gelu, else silu */
 } Matrices;
 
 /* One matrix [n, k] becomes matrices [1, n, k]. */
@@ -146,20 +148,25 @@ static RefOperand as_matrices(const RefOperand *x)
 	return y;
 }
 
-/* The operand w with its scales; of the shared expert the size of blocks is its own. */
+static RefOperand optional(const RefCall *c, const char *name)
+{
+	return op_operand(c->op, name) >= 0 ? *ref_arg(c, name) : (RefOperand){0};
+}
+
+/* The operand w with its scales, of n pieces, NULL = there is none; of the shared expert the size of blocks is its own. */
 static Matrices matrices(const RefCall *c, const char *w, int pieces)
 {
 	char scale[48], row_scale[48];
-	const RefOperand x = as_matrices(ref_arg(c, w));
+	const RefOperand given = optional(c, w), x = as_matrices(&given);
 	const bool is_shared = strncmp(w, "shared", 6) == 0;
 	snprintf(scale, sizeof scale, "%s_scale", w);
 	snprintf(row_scale, sizeof row_scale, "%s_row_scale", w);
-	const bool may_be_by_row = op_operand(c->op, row_scale) >= 0;
-	return (Matrices){x, as_matrices(ref_arg(c, scale)), may_be_by_row ? *ref_arg(c, row_scale) : (RefOperand){0},
-		x.shape[1], x.shape[2],
-		x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
-		is_shared ? c->attrs.shared_block_k : c->attrs.block_k,
-		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY,
+	const RefOperand scales = optional(c, scale);
+	return (Matrices){{x, as_matrices(&scales), optional(c, row_scale), x.shape[2],
+						  is_shared ? c->attrs.shared_block_k : c->attrs.block_k},
+		x.shape[1], x.shape[2], x.shape[1] / pieces, is_shared ? c->attrs.shared_block_n : c->attrs.block_n,
+		pieces == 2 ? x.shape[1] / 2 : 1, optional(c, "gate_up_bias"),
+		op_has_attr(c->op, "GATE_LIMIT") ? (double)c->attrs.gate_limit : INFINITY, (double)c->attrs.gate_slope,
 		c->op == OP_experts_gelu || c->op == OP_experts_up_gelu};
 }
 
@@ -170,27 +177,12 @@ static float element_at(const RefOperand *from, int64_t i)
 	return value;
 }
 
-/* Row n of expert e times x [k]; `room` [k] for the row. */
-static double product(const Matrices *m, int64_t e, int64_t n, const float *x, float *room)
+/* Row n of expert e; room [k]. */
+static void unpack(const Matrices *m, int64_t e, int64_t n, float *room)
 {
-	ref_convert(&m->w, (e * m->n + n) * m->k, m->k, room);
-	if (m->scale.data) {
-		const int64_t in_piece = (m->piece - 1) / m->block_n + 1;
-		const int64_t row = n / m->piece * in_piece + n % m->piece / m->block_n;
-		for (int64_t from = 0; from < m->k; from += m->block_k) {
-			const int64_t to = from + m->block_k < m->k ? from + m->block_k : m->k;
-			const float scale =
-				element_at(&m->scale, (e * m->scale.shape[1] + row) * m->scale.shape[2] + from / m->block_k);
-			for (int64_t k = from; k < to; k++)
-				room[k] *= scale;
-		}
-	}
-	if (m->row_scale.data) {
-		const float scale = element_at(&m->row_scale, e * m->n + n);
-		for (int64_t k = 0; k < m->k; k++)
-			room[k] *= scale;
-	}
-	return ref_dot(x, room, m->k);
+	const int64_t of_piece = m->codes.scale.data ? (m->piece - 1) / m->block_n + 1 : 0;
+	const int64_t row = of_piece ? n / m->piece * of_piece + n % m->piece / m->block_n : 0;
+	ref_unpack(&m->codes, e * m->n + n, e * m->codes.scale.shape[1] + row, 0, m->k, room);
 }
 
 typedef struct Slice { int64_t part, parts; } Slice; /* of columns */
@@ -200,28 +192,47 @@ static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* h[n] = factor * (silu(gate x) * (up x)) of expert e, or with gelu, either within the limit; `room` [k] for a row. */
-static void gated(const Matrices *up, int64_t e, const float *x, double factor, Slice s, float *room, float *h)
+/* A row on its way through an expert, where what comes of it goes to, and its number among the pairs of the call. */
+typedef struct Routed { const float *x; float *y; double factor; int64_t e, pair; } Routed;
+
+static bool is_next(const Routed *r, int64_t i) { return i == 0 || r[i].e != r[i - 1].e; }
+
+/* silu(gate) * other, or with gelu, either within the limit; or (other + 1) * gate * sigmoid(slope * gate). */
+static double gated(const Matrices *up, int64_t at, float gate, float other)
 {
-	for (int64_t n = first_of(s, up->piece); n < end_of(s, up->piece); n++) {
-		const double gate = (float)product(up, e, n, x, room), other = (float)product(up, e, up->piece + n, x, room);
-		h[n] = (float)(factor * (ref_within(up->is_gelu ? ref_gelu(gate) : gate * sigmoid(gate), -INFINITY, up->limit) *
-			ref_within(other, -up->limit, up->limit)));
+	if (up->bias.data) {
+		const double own = gate + element_at(&up->bias, at), more = other + element_at(&up->bias, at + up->apart);
+		const double within = ref_within(own, -INFINITY, up->limit);
+		return (ref_within(more, -up->limit, up->limit) + 1) * within * sigmoid(up->slope * within);
 	}
+	const double x = gate, acted = up->is_gelu ? ref_gelu(x) : x * sigmoid(x);
+	return ref_within(acted, -INFINITY, up->limit) * ref_within(other, -up->limit, up->limit);
 }
 
-/* h[n] = factor * ((up + 1) * gate * sigmoid(GATE_SLOPE gate)) of expert e, whose rows of gate and up alternate. */
-static void clamped(const RefCall *c, const Matrices *up, int64_t e, const float *x, double factor, Slice s,
-	float *room, float *h)
+/* y[n] = factor * what gate and up make of x, of n rows in the order of their experts, for which a row of weights is
+ * unpacked once; room [2 * k]. */
+static void bring_up(const Matrices *up, const Routed *rows, int64_t n_rows, Slice s, float *room)
 {
-	const RefOperand *bias = ref_arg(c, "gate_up_bias");
-	const double limit = (double)c->attrs.gate_limit, slope = (double)c->attrs.gate_slope;
-	for (int64_t n = first_of(s, up->n / 2); n < end_of(s, up->n / 2); n++) {
-		const int64_t row = 2 * n, at = e * up->n + row;
-		const double own = (float)product(up, e, row, x, room) + element_at(bias, at);
-		const double other = (float)product(up, e, row + 1, x, room) + element_at(bias, at + 1);
-		const double gate = ref_within(own, -INFINITY, limit);
-		h[n] = (float)(factor * ((ref_within(other, -limit, limit) + 1) * gate * sigmoid(slope * gate)));
+	for (int64_t n = first_of(s, up->n / 2); n < end_of(s, up->n / 2); n++)
+		for (int64_t i = 0; i < n_rows; i++) {
+			const int64_t row = up->apart == 1 && up->bias.data ? 2 * n : n;
+			if (is_next(rows, i)) {
+				unpack(up, rows[i].e, row, room);
+				unpack(up, rows[i].e, row + up->apart, room + up->k);
+			}
+			const float gate = (float)ref_dot(rows[i].x, room, up->k);
+			const float other = (float)ref_dot(rows[i].x, room + up->k, up->k);
+			rows[i].y[n] = (float)(rows[i].factor * gated(up, rows[i].e * up->n + row, gate, other));
+		}
+}
+
+/* y[n * step] of n rows: column n of what experts make of their parts of h. */
+static void bring_down(const Matrices *down, const Routed *rows, int64_t n_rows, int64_t n, int64_t step, float *room)
+{
+	for (int64_t i = 0; i < n_rows; i++) {
+		if (is_next(rows, i))
+			unpack(down, rows[i].e, n, room);
+		rows[i].y[n * step] = (float)ref_dot(rows[i].x, room, down->k);
 	}
 }
 
@@ -229,32 +240,28 @@ static void clamped(const RefCall *c, const Matrices *up, int64_t e, const float
 static void of_experts(const RefCall *c, bool is_clamped)
 {
 	const Matrices up = matrices(c, "gate_up", is_clamped ? 1 : 2), down = matrices(c, "down", 1);
-	const RefOperand *bias = is_clamped ? ref_arg(c, "down_bias") : NULL;
-	const int64_t rows = ref_dim(c, "x", 0), active = c->attrs.n_active, n_experts = up.w.shape[0];
-	/* sums in float64; then floats: a row of either matrix, the hidden row */
-	double *sum = ref_take(c, (sizeof(double) + sizeof(float)) * (size_t)up.k + 2 * sizeof(float) * (size_t)down.k);
-	float *room = (float *)(sum + up.k), *hidden = room + (up.k > down.k ? up.k : down.k);
+	const RefOperand bias = optional(c, "down_bias");
+	const int64_t rows = ref_dim(c, "x", 0), active = c->attrs.n_active, n_experts = up.codes.w.shape[0];
+	const int64_t widest = 2 * up.k > down.k ? 2 * up.k : down.k;
+	/* sums in float64; then floats: rows of weights, what an expert makes of a row, the hidden row */
+	double *sum = ref_take(c, sizeof(double) * (size_t)up.k + sizeof(float) * (size_t)(widest + up.k + down.k));
+	float *room = (float *)(sum + up.k), *made = room + widest, *hidden = made + up.k;
 	for (int64_t t = c->part; t < rows && sum; t += c->parts ? c->parts : 1) {
-		const float *x = ref_floats(c, "x") + t * up.k;
-		float *y = ref_floats(c, "y") + t * up.k;
 		for (int64_t i = 0; i < up.k; i++)
 			sum[i] = 0;
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
+			const double share = (double)ref_floats(c, "share")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			if (is_clamped)
-				clamped(c, &up, e, x, 1, whole(), room, hidden);
-			else
-				gated(&up, e, x, 1, whole(), room, hidden);
+			bring_up(&up, &(Routed){ref_floats(c, "x") + t * up.k, hidden, 1, e, 0}, 1, whole(), room);
 			for (int64_t i = 0; i < up.k; i++) {
-				const float more = bias ? element_at(bias, e * up.k + i) : 0;
-				const double share = (double)ref_floats(c, "share")[t * active + j];
-				sum[i] += share * ((float)product(&down, e, i, hidden, room) + more);
+				bring_down(&down, &(Routed){hidden, made, 1, e, 0}, 1, i, 1, room);
+				sum[i] += share * (made[i] + (bias.data ? element_at(&bias, e * up.k + i) : 0));
 			}
 		}
 		for (int64_t i = 0; i < up.k; i++)
-			y[i] = (float)sum[i];
+			ref_floats(c, "y")[t * up.k + i] = (float)sum[i];
 	}
 }
 
@@ -284,128 +291,126 @@ void ref_group_rows(const RefCall *c)
 
 void ref_group_own(const RefCall *c) { ref_group_rows(c); }
 
-/* The expert of pair p, or -1 when the row is in no use: from `expert`, or by the place of p in the order. */
-static int64_t expert_of(const RefCall *c, int64_t p, int64_t n_experts)
+/* The places of pairs in an array of their rows. */
+typedef struct Places { float *at; int64_t per_row, per_pair; } Places;
+static float *place(Places p, int64_t pair, int64_t active) { return p.at + pair / active * p.per_row + pair % active * p.per_pair; }
+
+/* The pairs of rows in use in the order of experts, which are in `expert`, or in `pair` and `first`; of these, pairs
+ * and places that there are none of are left out. */
+static int64_t route_pairs(const RefCall *c, Places x, Places y, Places factor, int64_t n_pairs, int64_t n_experts,
+	Routed *routed)
 {
-	if (op_operand(c->op, "expert") >= 0 && ref_has(c, "expert")) {
-		const int64_t e = ref_ints(c, "expert")[p];
-		return e < n_experts && p / c->attrs.n_active < ref_ints(c, "step")[0] ? e : -1;
-	}
-	const int32_t *first = ref_ints(c, "first"), *pair = ref_ints(c, "pair");
+	const int64_t active = c->attrs.n_active;
+	const RefOperand expert = optional(c, "expert"), pairs = optional(c, "pair"), firsts = optional(c, "first");
+	const int32_t *of = expert.data, *first = firsts.data, *pair = pairs.data;
+	int64_t n = 0;
 	for (int64_t e = 0; e < n_experts; e++)
-		for (int64_t i = first[e]; i < first[e + 1]; i++)
-			if (pair[i] == p)
-				return e;
-	return -1;
+		for (int64_t i = of ? 0 : first[e]; i < (of ? n_pairs : first[e + 1]) && i < n_pairs && n < n_pairs; i++) {
+			const int64_t p = i < 0 ? -1 : of ? i : pair[i];
+			if (p >= 0 && p < n_pairs && (!of || (of[p] == e && p / active < ref_ints(c, "step")[0])))
+				routed[n++] = (Routed){place(x, p, active), place(y, p, active),
+					factor.at ? (double)*place(factor, p, active) : 1, e, p};
+		}
+	return n;
 }
 
-/* A row of the widest matrix. */
+/* Rows in use that all go through one expert. */
+static int64_t route_all(const RefCall *c, Places x, Places y, Places factor, int64_t rows, Routed *routed)
+{
+	int64_t t = 0;
+	for (; t < rows && t < ref_ints(c, "step")[0]; t++)
+		routed[t] = (Routed){x.at + t * x.per_row, y.at + t * y.per_row,
+			factor.at ? (double)factor.at[t * factor.per_row] : 1, 0, t};
+	return t;
+}
+
+/* Two rows of the widest matrix. */
 static float *take_row(const RefCall *c)
 {
 	int64_t most = 1;
 	for (int i = 0; i < op_table[c->op].n_operands; i++)
 		if (c->operand[i].n_dims && c->operand[i].shape[c->operand[i].n_dims - 1] > most)
 			most = c->operand[i].shape[c->operand[i].n_dims - 1];
-	return ref_take(c, sizeof(float) * (size_t)most);
+	return ref_take(c, 2 * sizeof(float) * (size_t)most);
 }
 
-void ref_experts_up(const RefCall *c)
+static void up_of(const RefCall *c, int pieces)
 {
-	const Matrices up = matrices(c, "gate_up", 2);
-	const Matrices shared = op_operand(c->op, "shared") < 0 ? (Matrices){.n = 0} : matrices(c, "shared", 2);
-	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, width = ref_dim(c, "h", 1);
-	const int64_t shares = ref_dim(c, "share", 1);
+	const Matrices up = matrices(c, "gate_up", pieces), shared = matrices(c, "shared", 2);
+	const int64_t rows = ref_dim(c, "n", 0), active = c->attrs.n_active, shares = ref_dim(c, "share", 1);
+	const Places x = {ref_floats(c, "n"), up.k, 0}, y = {ref_floats(c, "h"), ref_dim(c, "h", 1), up.n / 2};
+	const Places factor = {ref_floats(c, "share"), shares, 1};
 	float *room = take_row(c);
-	for (int64_t t = 0; t < rows && room; t++) {
-		const float *x = ref_floats(c, "n") + t * up.k, *share = ref_floats(c, "share") + t * shares;
-		float *h = ref_floats(c, "h") + t * width;
-		for (int64_t j = 0; j < active; j++) {
-			const int64_t e = expert_of(c, t * active + j, up.w.shape[0]);
-			if (e >= 0)
-				gated(&up, e, x, (double)share[j], slice_of(c), room, h + j * up.piece);
-		}
-		if (shared.w.data && t < ref_ints(c, "step")[0])
-			gated(&shared, 0, x, (double)share[active], slice_of(c), room, h + active * up.piece);
-	}
+	Routed *routed = ref_take(c, sizeof *routed * (size_t)(rows * active));
+	if (!room)
+		return;
+	bring_up(&up, routed, route_pairs(c, x, y, factor, rows * active, up.codes.w.shape[0], routed), slice_of(c), room);
+	const Places rest = {y.at + active * y.per_pair, y.per_row, 0}, last = {factor.at + active, shares, 0};
+	if (shared.codes.w.data)
+		bring_up(&shared, routed, route_all(c, x, rest, last, rows, routed), slice_of(c), room);
 }
 
-void ref_experts_up_limited(const RefCall *c) { ref_experts_up(c); }
-void ref_experts_up_gelu(const RefCall *c) { ref_experts_up(c); }
+void ref_experts_up(const RefCall *c) { up_of(c, 2); }
+void ref_experts_up_limited(const RefCall *c) { up_of(c, 2); }
+void ref_experts_up_gelu(const RefCall *c) { up_of(c, 2); }
+void ref_experts_up_clamped(const RefCall *c) { up_of(c, 1); }
 
-void ref_experts_up_clamped(const RefCall *c)
-{
-	const Matrices up = matrices(c, "gate_up", 1);
-	const int64_t active = c->attrs.n_active, pairs = ref_dim(c, "n", 0) * active, width = ref_dim(c, "h", 1);
-	float *room = take_row(c);
-	for (int64_t p = 0; p < pairs && room; p++) {
-		const int64_t e = expert_of(c, p, up.w.shape[0]), t = p / active;
-		if (e >= 0)
-			clamped(c, &up, e, ref_floats(c, "n") + t * up.k, (double)ref_floats(c, "share")[p], slice_of(c), room,
-				ref_floats(c, "h") + t * width + p % active * (up.n / 2));
-	}
-}
-
-/* y [k]: what expert e makes of its part of a row of h. */
-static void brought_down(const Matrices *down, int64_t e, const float *h, Slice s, float *room, float *y)
-{
-	for (int64_t i = first_of(s, down->n); i < end_of(s, down->n); i++)
-		y[i] = (float)product(down, e, i, h, room);
-}
-
-void ref_experts_down_rows(const RefCall *c)
+/* y[t, share, :] of each pair, and of the shared expert the last. */
+static void down_of(const RefCall *c, int64_t rows)
 {
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
-	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
-	const int64_t shares = ref_dim(c, "y", 1);
+	const int64_t active = c->attrs.n_active, pairs = rows * active, width = ref_dim(c, "h", 1);
+	const Slice s = slice_of(c);
+	const Places h = {ref_floats(c, "h"), width, down.k}, none = {NULL, 0, 0};
+	const Places y = {ref_floats(c, "y"), ref_dim(c, "y", 1) * down.n, down.n};
+	const RefOperand bias = optional(c, "down_bias");
 	float *room = take_row(c);
-	for (int64_t t = 0; t < rows && room; t++) {
-		const float *h = ref_floats(c, "h") + t * width;
-		float *y = ref_floats(c, "y") + t * shares * down.n;
-		for (int64_t j = 0; j < active; j++) {
-			const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
-			if (e >= 0)
-				brought_down(&down, e, h + j * down.k, slice_of(c), room, y + j * down.n);
-		}
-		if (shared.w.data && t < ref_ints(c, "step")[0])
-			brought_down(&shared, 0, h + active * down.k, slice_of(c), room, y + active * down.n);
+	Routed *routed = ref_take(c, sizeof *routed * (size_t)pairs);
+	if (!room)
+		return;
+	const int64_t n = route_pairs(c, h, y, none, pairs, down.codes.w.shape[0], routed);
+	for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
+		bring_down(&down, routed, n, i, 1, room);
+		for (int64_t r = 0; bias.data && r < n; r++)
+			routed[r].y[i] += ref_floats(c, "share")[routed[r].pair] * element_at(&bias, routed[r].e * down.n + i);
 	}
+	const Places rest = {h.at + active * down.k, width, 0}, last = {y.at + active * down.n, y.per_row, 0};
+	const int64_t n_rows = shared.codes.w.data ? route_all(c, rest, last, none, rows, routed) : 0;
+	for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++)
+		bring_down(&shared, routed, n_rows, i, 1, room);
 }
 
-void ref_experts_down_biased(const RefCall *c)
-{
-	const Matrices down = matrices(c, "down", 1);
-	const int64_t pairs = ref_dim(c, "pair", 0);
-	float *room = take_row(c);
-	for (int64_t p = 0; p < pairs && room; p++) {
-		const int64_t e = expert_of(c, p, down.w.shape[0]);
-		float *y = ref_floats(c, "y") + p * down.n;
-		if (e < 0)
-			continue;
-		brought_down(&down, e, ref_floats(c, "h") + p * down.k, slice_of(c), room, y);
-		for (int64_t i = first_of(slice_of(c), down.n); i < end_of(slice_of(c), down.n); i++)
-			y[i] += ref_floats(c, "share")[p] * element_at(ref_arg(c, "down_bias"), e * down.n + i);
-	}
-}
+void ref_experts_down_rows(const RefCall *c) { down_of(c, ref_dim(c, "h", 0)); }
+void ref_experts_down_biased(const RefCall *c) { down_of(c, ref_dim(c, "pair", 0) / c->attrs.n_active); }
 
 void ref_experts_down(const RefCall *c)
 {
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
-	const int64_t rows = ref_dim(c, "h", 0), width = ref_dim(c, "h", 1), active = c->attrs.n_active;
+	const int64_t rows = ref_dim(c, "h", 0), active = c->attrs.n_active, pairs = rows * active, width = ref_dim(c, "h", 1);
 	const Slice s = slice_of(c);
-	float *room = take_row(c);
-	for (int64_t t = 0; room && t < rows && t < ref_ints(c, "step")[0]; t++) {
-		const float *h = ref_floats(c, "h") + t * width;
-		for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
+	const Places h = {ref_floats(c, "h"), width, down.k}, none = {NULL, 0, 0};
+	float *room = take_row(c), *term = ref_take(c, sizeof *term * (size_t)(pairs + rows)); /* of pairs, then shared */
+	Routed *routed = ref_take(c, sizeof *routed * (size_t)(pairs + rows));
+	if (!room)
+		return;
+	const int64_t n = route_pairs(c, h, (Places){term, active, 1}, none, pairs, down.codes.w.shape[0], routed);
+	const Places rest = {h.at + active * down.k, width, 0}, last = {term + pairs, 1, 0};
+	const int64_t n_rows = shared.codes.w.data ? route_all(c, rest, last, none, rows, routed + n) : 0;
+	for (int64_t i = 0; i < pairs + rows; i++)
+		term[i] = 0;
+	for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
+		bring_down(&down, routed, n, i, 0, room);
+		bring_down(&shared, routed + n, n_rows, i, 0, room);
+		for (int64_t t = 0; t < rows && t < ref_ints(c, "step")[0]; t++) {
 			double sum = 0;
-			for (int64_t j = 0; j < active; j++) {
-				const int64_t e = expert_of(c, t * active + j, down.w.shape[0]);
-				sum += e < 0 ? 0 : (double)(float)product(&down, e, i, h + j * down.k, room);
-				if (e >= 0 && ref_has(c, "down_bias"))
-					sum += (double)ref_floats(c, "share")[t * active + j] *
-						element_at(ref_arg(c, "down_bias"), e * down.n + i);
+			for (int64_t p = t * active; p < (t + 1) * active; p++) {
+				const int64_t e = ref_ints(c, "expert")[p];
+				sum += (double)term[p];
+				if (e >= 0 && e < down.codes.w.shape[0] && ref_has(c, "down_bias"))
+					sum += (double)ref_floats(c, "share")[p] * element_at(ref_arg(c, "down_bias"), e * down.n + i);
 			}
-			if (shared.w.data)
-				sum += (double)(float)product(&shared, 0, i, h + active * down.k, room);
+			if (shared.codes.w.data)
+				sum += (double)term[pairs + t];
 			if (ref_has(c, "residual"))
 				sum += (double)ref_floats(c, "residual")[t * down.n + i];
 			ref_floats(c, "z")[t * down.n + i] = (float)sum;
@@ -446,16 +451,17 @@ void ref_experts_up_fp8(const RefCall *c)
 {
 	const Matrices up = matrices(c, "gate_up", 2), shared = matrices(c, "shared", 2);
 	const int64_t all = ref_dim(c, "x", 0), rows = ref_dim(c, "share", 0), shares = ref_dim(c, "share", 1);
-	float *x = ref_take(c, sizeof(float) * (size_t)(2 * up.k + up.piece));
+	float *x = ref_take(c, sizeof(float) * (size_t)(3 * up.k + up.piece));
 	for (int64_t i = 0; i < all && x; i++) {
-		float *const room = x + up.k, *const h = room + up.k;
+		float *const room = x + up.k, *const h = room + 2 * up.k;
 		int64_t share;
-		const int64_t e = expert_at(c, i, up.w.shape[0], rows, shares, &share);
+		const int64_t e = expert_at(c, i, up.codes.w.shape[0], rows, shares, &share);
 		if (e < 0)
 			continue;
-		const bool is_shared = e == up.w.shape[0];
+		const bool is_shared = e == up.codes.w.shape[0];
 		ref_values_of(ref_floats(c, "x") + i * up.k, up.k, ref_floats(c, "x_scale") + i, all, x);
-		gated(is_shared ? &shared : &up, is_shared ? 0 : e, x, (double)ref_floats(c, "share")[share], whole(), room, h);
+		bring_up(is_shared ? &shared : &up,
+			&(Routed){x, h, (double)ref_floats(c, "share")[share], is_shared ? 0 : e, 0}, 1, whole(), room);
 		ref_codes_of(h, up.piece, ref_floats(c, "h") + i * up.piece, ref_floats(c, "h_scale") + i, all);
 	}
 }
@@ -468,13 +474,14 @@ void ref_experts_down_fp8(const RefCall *c)
 	for (int64_t i = 0; i < all && h; i++) {
 		float *const room = h + down.k;
 		int64_t share;
-		const int64_t e = expert_at(c, i, down.w.shape[0], rows, shares, &share);
+		const int64_t e = expert_at(c, i, down.codes.w.shape[0], rows, shares, &share);
 		if (e < 0)
 			continue;
-		const bool is_shared = e == down.w.shape[0];
+		const bool is_shared = e == down.codes.w.shape[0];
 		ref_values_of(ref_floats(c, "h") + i * down.k, down.k, ref_floats(c, "h_scale") + i, all, h);
-		brought_down(is_shared ? &shared : &down, is_shared ? 0 : e, h, whole(), room,
-			ref_floats(c, "y") + share * down.n);
+		for (int64_t n = 0; n < down.n; n++)
+			bring_down(is_shared ? &shared : &down,
+				&(Routed){h, ref_floats(c, "y") + share * down.n, 1, is_shared ? 0 : e, 0}, 1, n, 1, room);
 	}
 }
 

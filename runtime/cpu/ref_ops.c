@@ -15,6 +15,7 @@ enum {
 	LANES = 8, /* partial sums of a dot product */
 	STRETCH = 512, /* elements of a weight row converted at a time; multiple of LANES */
 	TILE = 16, /* rows that share a converted stretch */
+	SCALES = 32, /* that are converted at a time */
 };
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef double Doubles __attribute__((vector_size(8 * LANES)));
@@ -79,52 +80,54 @@ double ref_dot(const float *a, const float *b, int64_t n)
 	return total(&lanes);
 }
 
-/* Weights of a linear: codes and, where they are quantised, scales. */
-typedef struct Weights {
-	const RefOperand *w, *scale, *row_scale; /* data NULL = absent */
-	int64_t block_n, block_k;
-} Weights;
-
-/* The zero of codes that have scale i. */
-static float zero_of(const RefOperand *scale, int64_t i)
+/* x = (x - zero) * scale, of blocks that have one of each; the first one has `first` elements left. */
+static void scale_blocks(float *x, int64_t n, int64_t first, int64_t block, const float *scale, const float *zero)
 {
-	uint32_t zeroed;
-	if (scale->dtype != DT_f32z)
-		return 0;
-	memcpy(&zeroed, (const char *)scale->data + 4 * i, sizeof zeroed);
-	return (float)numbers_zero(zeroed);
+	for (int64_t i = 0, end = first; i < n; end += block, scale++, zero++) {
+		const int64_t next = end < n ? end : n;
+		for (; i + LANES <= next; i += LANES) {
+			Floats some;
+			memcpy(&some, x + i, sizeof some);
+			some = (some - *zero) * *scale;
+			memcpy(x + i, &some, sizeof some);
+		}
+		for (; i < next; i++)
+			x[i] = (x[i] - *zero) * *scale;
+	}
 }
 
-/* w[n, k..k+count) as they are meant: (code - zero) * block scale * row scale. */
-static void convert_row(const Weights *x, int64_t n, int64_t k, int64_t count, float *out)
+void ref_unpack(const RefCodes *x, int64_t row, int64_t scale_row, int64_t k, int64_t count, float *out)
 {
-	const int64_t cols = x->w->shape[1];
-	ref_convert(x->w, n * cols + k, count, out);
-	for (int64_t i = 0; x->scale->data && i < count;) {
-		int64_t block = (k + i) / x->block_k, end = (block + 1) * x->block_k - k;
-		const int64_t at = n / x->block_n * x->scale->shape[1] + block;
-		float scale = element(x->scale, at), zero = zero_of(x->scale, at);
-		for (; i < count && i < end; i++)
-			out[i] = (out[i] - zero) * scale;
+	float scales[SCALES], zeros[SCALES] = {0};
+	ref_convert(&x->w, row * x->cols + k, count, out);
+	for (int64_t i = 0; x->scale.data && i < count;) {
+		const int64_t block = (k + i) / x->block_k, last = (k + count - 1) / x->block_k;
+		const int64_t n = last - block < SCALES ? last - block + 1 : SCALES, end = (block + n) * x->block_k - k;
+		const int64_t at = scale_row * x->scale.shape[x->scale.n_dims - 1] + block, some = (end < count ? end : count) - i;
+		ref_convert(&x->scale, at, n, scales);
+		for (int64_t z = 0; x->scale.dtype == DT_f32z && z < n; z++) {
+			uint32_t zeroed;
+			memcpy(&zeroed, (const char *)x->scale.data + 4 * (at + z), sizeof zeroed);
+			zeros[z] = (float)numbers_zero(zeroed);
+		}
+		scale_blocks(out + i, some, (block + 1) * x->block_k - k - i, x->block_k, scales, zeros);
+		i += some;
 	}
-	if (x->row_scale->data) {
-		float scale = element(x->row_scale, n);
-		for (int64_t i = 0; i < count; i++)
-			out[i] *= scale;
-	}
+	if (x->row_scale.data)
+		scale_blocks(out, count, count, count, &(float){element(&x->row_scale, row)}, &(float){0});
 }
 
 /* Output n of `count` rows: y[t,n] = sum_k x[t,k] w[n,k] + bias, count <= TILE. */
 static void linear_tile(
-	const float *x, const Weights *w, double bias, int64_t n, int64_t count, float *y)
+	const float *x, const RefCodes *w, int64_t scale_row, double bias, int64_t n, int64_t count, float *y)
 {
-	int64_t outputs = w->w->shape[0], cols = w->w->shape[1];
+	int64_t outputs = w->w.shape[0], cols = w->cols;
 	Doubles lanes[TILE] = {{0}};
 	float weights[STRETCH];
 
 	for (int64_t k = 0; k < cols; k += STRETCH) {
 		int64_t length = cols - k < STRETCH ? cols - k : STRETCH;
-		convert_row(w, n, k, length, weights);
+		ref_unpack(w, n, scale_row, k, length, weights);
 		for (int64_t t = 0; t < count; t++)
 			add_products(x + t * cols + k, weights, length, &lanes[t]);
 	}
@@ -135,17 +138,18 @@ static void linear_tile(
 void ref_linear(const RefCall *c)
 {
 	const RefOperand *bias = ref_arg(c, "bias");
-	const Weights w = {ref_arg(c, "w"), ref_arg(c, "w_scale"), ref_arg(c, "w_row_scale"), c->attrs.block_n,
+	const RefCodes w = {*ref_arg(c, "w"), *ref_arg(c, "w_scale"), *ref_arg(c, "w_row_scale"), ref_dim(c, "w", 1),
 		c->attrs.block_k};
-	int64_t rows = ref_dim(c, "x", 0), cols = w.w->shape[1], outputs = w.w->shape[0];
+	int64_t rows = ref_dim(c, "x", 0), cols = w.cols, outputs = ref_dim(c, "w", 0);
 	int64_t parts = c->parts ? c->parts : 1;
 	const float *x = ref_floats(c, "x");
 	float *y = ref_floats(c, "y");
 
 	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++) {
 		double b = bias->data ? (double)element(bias, n) : 0;
+		const int64_t scale_row = w.scale.data ? n / c->attrs.block_n : 0;
 		for (int64_t t = 0; t < rows; t += TILE)
-			linear_tile(x + t * cols, &w, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
+			linear_tile(x + t * cols, &w, scale_row, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
 	}
 }
 

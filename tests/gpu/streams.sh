@@ -7,7 +7,9 @@
 #                                                     each launch of some phases in DIR/launches-SET.txt
 #   tests/gpu/streams.sh certify SET [DIR]            on the GPU: DIR/certify-SET.txt, each shape, with weights above
 #                                                     40 GB every fourth of its layers: every launch against its op's
-#                                                     reference function, every layer against the reference device
+#                                                     reference function, every layer against the reference device;
+#                                                     SECONDS_EACH of a shape (600)
+#   tests/gpu/streams.sh certified SET [atlasc options]   their plans, which certify takes where they are: needs no GPU
 #   tests/gpu/streams.sh estimate SET                 device memory that each plan takes, item by item
 #
 # BUILD is build. SET is `many`: Llama 3.1 8B, Qwen3.6-35B-A3B and Qwen3.5-27B at 1 to 256 streams, with long contexts and
@@ -108,20 +110,31 @@ fewer_layers() { # FILE TO BYTES: its config.json; of weights above 40 GB with e
 	END
 }
 
-certify() { # name shape
-	local file=$build/streams/certified-$1 layers bytes rc
+certified_plan() { # name shape: its plan, and what is certified of it
+	local file=$build/streams/certified-$1 layers bytes
 	bytes=$("$build/atlasc" "tests/gpu/shapes/$2.json" --random-weights --weights ref --estimate -q 2>/dev/null |
 		sed -n 's/^ *weights *device *\([0-9]*\) bytes/\1/p')
 	layers=$(fewer_layers "tests/gpu/shapes/$2.json" "$file.json" "${bytes:-0}") || return 1
 	printf '[runtime]\nslots = 4\nmax_context = 1024\n[phases]\nprefill = [64]\ndecode = [1, 4]\n' >"$file.toml"
+	printf '%s, %s, %.1f GB of weights in all\n' "$1" "$layers" "$(awk "BEGIN { print $bytes / 1e9 }")" >"$file.txt"
 	"$build/atlasc" "$file.json" --random-weights --weights ref --model "$file.toml" -o "$file.bin" -q \
-		--cache-dir "$build/kernel-cache" || return 1
-	printf '\n-- %s, %s, %.1f GB of weights in all\n' "$1" "$layers" "$(awk "BEGIN { print $bytes / 1e9 }")" >>"$out/certify-$set.txt"
-	local began=$SECONDS
-	"$build/atlas" verify "$file.bin" --certify -q --tokens 1,22,333,4444,5,66,777,8888,9,1010,11,1212 >"$file.txt" 2>&1
-	rc=$?
-	sed '1{/^$/d}' "$file.txt" >>"$out/certify-$set.txt"
-	echo "exit code: $rc; $((SECONDS - began)) s" >>"$out/certify-$set.txt"
+		--cache-dir "$build/kernel-cache" "${words[@]}" || return 1
+	rm "$file.json" "$file.toml"
+}
+
+certify() { # name shape
+	local file=$build/streams/certified-$1 rc
+	[ -e "$file.bin" ] || certified_plan "$1" "$2" || return 1
+	printf '\n-- ' >>"$out/certify-$set.txt"
+	cat "$file.txt" >>"$out/certify-$set.txt"
+	TIMEFORMAT='%R s, %U of processors, %S of the system'
+	{
+		time timeout -k 1 "$SECONDS_EACH" "$build/atlas" verify "$file.bin" --certify -q \
+			--tokens 1,22,333,4444,5,66,777,8888,9,1010,11,1212 >"$file.out" 2>&1
+		rc=$?
+	} 2>"$file.time"
+	sed '1{/^$/d}' "$file.out" >>"$out/certify-$set.txt"
+	echo "exit code: $rc; $(cat "$file.time")" | tee -a "$out/certify-$set.txt"
 	rm -f "$file".*
 	return $rc
 }
@@ -134,6 +147,7 @@ words=("$@")
 case $what/$set in
 plans/many | plans/families) each plan ;;
 estimate/many | estimate/families) each estimate ;;
+certified/many | certified/families) each certified_plan ;;
 measure/many | measure/families)
 	out=${1:-$build/gpu-results} words=()
 	mkdir -p "$out"
@@ -145,6 +159,7 @@ measure/many | measure/families)
 	each measure
 	;;
 certify/many | certify/families)
+	SECONDS_EACH=${SECONDS_EACH:-600}
 	out=${1:-$build/gpu-results} words=()
 	mkdir -p "$out"
 	each certify
