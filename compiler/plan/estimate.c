@@ -7,6 +7,7 @@
 #include "artifacts/ranks.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 static bool is_new(const Lowered *low, int i, const Lowered *phases)
@@ -68,7 +69,9 @@ static int collectives_of(const Compile *c, PhaseKind kind, int rows, int outs, 
 		const Tensor *part = &c->graph.tensors[op->operands[0]];
 		const int64_t bytes = dtype_span(part->dtype, (part->shape[0] == DIM_OUTS ? outs : rows) * part->shape[1]);
 		const int above = c->model.options.nccl_above;
-		*us += collective_cost(c->ranks.n, bytes, above >= 0 && bytes > above);
+		const bool is_nccl = above >= 0 && bytes > above, has_two = op->kind == OP_sum_ranks && !is_nccl;
+		const double one = collective_cost(c->ranks.n, bytes, !is_nccl);
+		*us += has_two ? fmin(one, collective_cost(c->ranks.n, bytes, 2)) : one;
 		n++;
 	}
 	return n;

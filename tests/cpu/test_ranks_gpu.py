@@ -39,8 +39,9 @@ def plan_on(atlasc, kernel_cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
 
     def make(name, ranks, more="", *words, kind=""):
+        stem = pathlib.Path(name).name
         toml, plan = (
-            folder / f"{name}-{ranks}{'-cut' * ('cut' in more)}{'-nccl' * ('nccl' in more)}{kind}{end}"
+            folder / f"{stem}-{ranks}{'-cut' * ('cut' in more)}{'-nccl' * ('nccl' in more)}{kind}{end}"
             for end in (".toml", ".bin")
         )
         if not plan.exists():
@@ -499,3 +500,80 @@ def test_drafts_of_whole_experts(atlas, plan_on, env):
             assert done.returncode == 0, done.stderr
             accepted[i] += int(re.search(r'accepted": (\d+)', done.stdout)[1])
     assert accepted[1] > 300 and abs(accepted[0] - accepted[1]) < 15, accepted
+
+
+def pinned(template):
+    return f'[[kernels.pin]]\nop = "sum_peers"\ntemplate = "{template}"\n'
+
+
+TWO = pinned("sum_peers_two")
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("qwen3", 2), ("qwen3_moe", 4), ("../families/olmo2", 2)])
+def test_sums_in_two_shots(atlas, atlasc, plan_on, env, tmp_path, name, ranks):
+    """The bits of one shot, whoever adds; OLMo's are also of f32, of one column."""
+    plans = [plan_on(name, ranks, pinned(way), kind=f"-{way}") for way in ("sum_peers", "sum_peers_two")]
+    for plan, way in zip(plans, ("one", "two"), strict=True):
+        assert (" sum_peers_two " in atlas("audit", plan).stdout) == (way == "two")
+    words = ["--device", "cuda", "--ranks", ranks]
+    one, two, again = (logits(atlas, plan, tmp_path / "l.st", *words, env=env) for plan in [*plans, plans[1]])
+    assert np.array_equal(one, two) and np.array_equal(two, again)
+    assert text(atlas, plans[0], *words, env=env) == text(atlas, plans[1], *words, env=env)
+
+
+def test_drafts_of_sums_in_two_shots(atlas, plan_on, env):
+    """Verify and draft steps between those of decode, each with collectives of its own."""
+    more = "[speculate]\nrows = 3\n"
+    plans = [plan_on("qwen3_5_moe-trained", 2, x + more, kind=f"-drafts-{len(x)}") for x in ("", TWO)]
+    words = ["--device", "cuda", "--ranks", 2]
+    assert len({tuple(text(atlas, plan, *words, env=env)) for plan in plans}) == 1
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.4, 0.8])
+def test_a_rank_is_lost_in_two_shots(atlas, plan_on, env, delay):
+    run = begin(atlas, plan_on("qwen3", 2, TWO, kind="-sum_peers_two"), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(delay)
+    os.kill(rank, signal.SIGKILL)
+    began = time.monotonic()
+    _, said = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5 and run.returncode == 10 and "rank 1" in said and KILLED in said
+
+
+def shots(atlasc, repo, tmp_path, ranks, more=""):
+    """{bytes of a part: the kernel that sums it} of a plan of 8B, by the cost model."""
+    (tmp_path / "m.toml").write_text(
+        "[runtime]\nslots = 256\nmax_context = 4096\n[phases]\nprefill = [2048]\ndecode = [1, 4, 16, 32, 64, 256]\n"
+        f"[parallel]\nranks = {ranks}\n{more}"
+    )
+    words = ["--random-weights", "--weights", "ref", "--target", "sm_90a", "--stop-after", "pick-kernels", "-d", "k"]
+    shape = repo / "tests/gpu/shapes/llama-3.1-8b.json"
+    done = atlasc(shape, *words, "--dry-run", "--model", tmp_path / "m.toml", "-q", timeout=300)
+    assert done.returncode == 0, done.stderr[-500:]
+    rows = re.findall(r"l0\.attn\.o\.part\[(\d+),4096\]bf16.*\n +(sum_\w+)", done.stdout + done.stderr)
+    return {int(n) * 8192: kernel for n, kernel in rows}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_shots_by_cost(atlasc, repo, tmp_path, ranks):
+    """By published times one shot takes L0 + (R - 1) S / B, two 1.5 L0 + 2 (R - 1) / R S / B: from which S on?"""
+    first, rate = {2: 5.0, 4: 5.4, 8: 5.8}[ranks], 300e3
+    saved = ((ranks - 1) - 2 * (ranks - 1) / ranks) / rate
+    least = 0.5 * first / saved if saved else float("inf")
+    found = shots(atlasc, repo, tmp_path, ranks)
+    assert len(found) >= 6
+    for size, kernel in found.items():  # what a rank reads and writes of its own memory counts a little too
+        if size <= 32768:
+            assert kernel == "sum_peers_push"
+        elif not 0.8 < size / least < 1.3:
+            assert kernel == ("sum_peers_two" if size > least else "sum_peers"), (size, found)
+    assert ("sum_peers_two" in found.values()) == (ranks > 2)
+
+
+def test_shots_that_are_not_asked_for(atlasc, repo, tmp_path):
+    """A ban, and NCCL where MODEL.toml says so, whatever it costs."""
+    found = shots(atlasc, repo, tmp_path, 8, '[[kernels.ban]]\ntemplate = "sum_peers_two"\n')
+    assert set(found.values()) == {"sum_peers_push", "sum_peers"}
+    found = shots(atlasc, repo, tmp_path, 8, "nccl_above = 1000000\n")
+    assert found[64 * 8192] == "sum_peers_two" and found[256 * 8192] == found[2048 * 8192] == "sum_nccl"

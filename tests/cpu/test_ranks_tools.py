@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from test_ranks_gpu import SMALL, env, plan_on  # noqa: F401 (fixtures)
+from test_ranks_gpu import SMALL, TWO, env, plan_on  # noqa: F401 (fixtures)
 
 ALL = "nccl_above = 0\n"
 RANKS = ["--ranks", 2]
@@ -48,12 +48,20 @@ def test_memory(atlas, plan_on, env):  # noqa: F811
 
 @pytest.mark.parametrize(
     ("name", "ranks", "more"),
-    [("qwen3", 2, ""), ("qwen3", 2, ALL), ("qwen3_moe", 4, ""), ("qwen3_5_moe-trained", 2, "[speculate]\nrows = 3\n")],
+    [
+        ("qwen3", 2, ""),
+        ("qwen3", 2, ALL),
+        ("qwen3_moe", 4, ""),
+        ("qwen3_moe", 4, TWO),
+        ("qwen3_5_moe-trained", 2, "[speculate]\nrows = 3\n"),
+    ],
 )
 def test_certificates(atlas, plan_on, env, tmp_path, name, ranks, more):  # noqa: F811
     """Of every launch on every rank: with drafts too, and of collectives whichever way they take."""
     plan = tmp_path / "plan.bin"
-    plan.write_bytes(plan_on(name, ranks, more, kind="-drafts" if "spec" in more else "-all" * bool(more)).read_bytes())
+    plan.write_bytes(
+        plan_on(name, ranks, more, kind={"": "", ALL: "-all", TWO: "-sum_peers_two"}.get(more, "-drafts")).read_bytes()
+    )
     done = atlas("verify", plan, "--certify", "--ranks", ranks, env=env, timeout=300)
     assert done.returncode == 0 and "certified:" in done.stderr, done.stdout[-800:] + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if re.match(r"(prefill|decode|verify)\[", line)]
