@@ -317,6 +317,40 @@ def test_ranks_that_do_not_fit_hear_the_same(atlas, plan_on, env, tmp_path, coun
     assert codes == [8] * len(ranks) and all(said in e for e in errors), errors
 
 
+def ends_of_two(atlas, env, path, plan, first, second):
+    """Rank 0 and rank 1 of two, each with words of its own: exit codes and what they said."""
+    ranks = [Ranks(atlas, env, path, [plan], *words, counts=[2], ranks=[r]) for r, words in enumerate((first, second))]
+    ended = [r.ends() for r in ranks]
+    return [codes[0] for codes, _, _ in ended], [errors[0] for _, _, errors in ended]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ([], ["--steps-ahead", "4"], "rank 1 was started with --steps-ahead 4, rank 0 with --steps-ahead 8"),
+        (["--steps-ahead", "32"], [], "rank 1 was started with --steps-ahead 8, rank 0 with --steps-ahead 32"),
+        (["--share-gpu"], [], "rank 1 was started with no --share-gpu, rank 0 with --share-gpu"),
+        (["--verify", "lazy"], ["--verify", "off"], "rank 1 was started with --verify off, rank 0 with --verify lazy"),
+        ([], ["--verify", "off"], "rank 1 was started with --verify off, rank 0 with no --verify"),
+        (
+            ["--memory-budget", "24GiB"],
+            ["--memory-budget", "1GiB"],
+            "rank 1 was started with --memory-budget 1073741824, rank 0 with --memory-budget 25769803776",
+        ),
+    ],
+)
+def test_ranks_with_other_options_hear_the_same(atlas, plan_on, env, tmp_path, first, second, said):
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), first, second)
+    assert codes == [8, 8] and errors[0] == errors[1] and said in errors[0], errors
+
+
+def test_options_that_are_of_one_rank(atlas, plan_on, env, tmp_path):
+    """What rank 0 alone decides, and the default said aloud, may differ."""
+    first = ["--steps-ahead", "8", "--speculate", "off"]
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), first, ["-n", "1", "--top-k", "1"])
+    assert codes == [0, 0], errors
+
+
 def test_ranks_of_other_plans_hear_the_same(atlas, plan_on, env, tmp_path):
     plans = [plan_on("qwen3", 2), plan_on("qwen3_5", 2)]
     codes, _, errors = Ranks(atlas, env, tmp_path / "meet", plans).ends()
@@ -372,10 +406,12 @@ def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
         (["--rendezvous", "127.0.0.1:7000", "--ranks", 2, "--rank", 0], "take --rendezvous-key FILE"),
         (["--rendezvous", "x", "--rendezvous-key", "y", "--ranks", 2, "--rank", 0], "it takes --rendezvous HOST:PORT"),
         (["--ranks", 2, "--devices", "0,1,2"], "--ranks 2: --devices 0,1,2 names 3"),
+        (["--rendezvous", "x", "--ranks", 2, "--rank", 0, "--device", "cpu"], "--device cpu runs all ranks itself"),
     ],
 )
 def test_words_that_do_not_belong_together(atlas, plan_on, env, words, said):
-    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--device", "cuda", *words, env=env)
+    where = [] if "--device" in words else ["--device", "cuda"]
+    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", *where, *words, env=env)
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
