@@ -46,6 +46,38 @@ def test_memory(atlas, plan_on, env):  # noqa: F811
     assert [line[:7] for line in done.stdout.splitlines() if "peak" in line] == ["rank 0:", "rank 1:"]
 
 
+MADE_BY_NCCL = 16 * (10 + 2 << 20)  # channels; what each takes for the rank before and the next, NVIDIA/nccl#1685
+
+
+def test_memory_of_nccl(atlas, plan_on, env):  # noqa: F811
+    """It is predicted of plans whose collectives it makes, and missed where it does not take it."""
+    plans = {more: plan_on("qwen3", 2, more, kind="-all" * bool(more)) for more in ("", ALL)}
+    of = {}
+    for more, plan in plans.items():
+        done = atlas("memory", plan, *RANKS, "--json", env=env | {"FAKE_NCCL_TAKES": str(12 << 20)})
+        memory = json.loads(done.stdout)
+        assert done.returncode == 0 and memory["measured"]["within"], done.stdout
+        assert memory["measured"]["other_ranks"][0]["within"]
+        of[more] = {item["item"]: item["bytes"] for item in memory["items"]}.get("buffers of NCCL")
+    assert of == {"": None, ALL: MADE_BY_NCCL}
+    done = atlas("memory", plans[ALL], *RANKS, env=env)
+    assert done.returncode == 1 and done.stdout.count("further apart than") == 2, done.stdout
+    each = {more: json.loads(atlas("audit", plan, "--json").stdout)["ranks"] for more, plan in plans.items()}
+    assert each[ALL]["bytes_of_each"] == each[""]["bytes_of_each"] + MADE_BY_NCCL
+
+
+@pytest.mark.parametrize(("above", "is_made"), [(1 << 20, False), (8191, True), (8192, False), (0, True)])
+def test_estimate_of_nccl(atlasc, repo, tmp_path, above, is_made):
+    """Of 64 rows of 64 columns in bf16: none is its where no part is that long."""
+    (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 2\nnccl_above = {above}\n")
+    words = [repo / "tests/fixtures/qwen3", "--model", tmp_path / "m.toml", "--estimate", "--json", "-q"]
+    items = json.loads(atlasc(*words).stdout)["each_rank"]["items"]
+    assert [i["bytes"] for i in items if i["item"] == "buffers of NCCL"] == [MADE_BY_NCCL] * is_made
+    words = [*words[:-3], "--dry-run", "--target", "sm_90a", "--memory-budget", 64 << 20]
+    done = atlasc(*words)
+    assert done.returncode == (7 if is_made else 0) and ("buffers of NCCL 192.0 MiB" in done.stderr) == is_made
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "more"),
     [
