@@ -216,11 +216,12 @@ static const Admitted *choose(Decision *d)
 }
 
 /* --candidates: the likeliest of each template's admissible combinations by the model: what was measured once shall not
- * decide what is measured next. Those that its contract does not prefer apart, where they are asked for. */
+ * decide what is measured next. Those that its contract does not prefer apart, where they are asked for. None of
+ * collectives: they would be too short, since alone on a GPU they do not wait. */
 static void add_trials(Picker *p, const Decision *d, bool is_preferred)
 {
 	bool *is_taken = ARENA_ARRAY(&p->c->scratch, bool, d->admitted.n);
-	for (int first = 0, end; first < d->admitted.n; first = end) {
+	for (int first = 0, end; first < d->admitted.n && op_operand(p->op->kind, "peers") < 0; first = end) {
 		const int t = d->admitted.at[first].pick.template_index;
 		for (end = first + 1; end < d->admitted.n && d->admitted.at[end].pick.template_index == t;)
 			end++;

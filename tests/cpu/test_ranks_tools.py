@@ -138,3 +138,21 @@ def test_tools_start_their_ranks(atlas, plan_on, env, tmp_path, words):  # noqa:
     words = [words[0], plan_on("qwen3", 2), *words[1:], *RANKS, "--rank", 0, "--rendezvous", tmp_path / "meet"]
     done = atlas(*words, env=env)
     assert done.returncode == 2 and "starts all ranks itself" in done.stderr, done.stderr
+
+
+def test_kernels_of_a_plan_of_ranks(atlas, atlasc, plan_on, env, repo, tmp_path):  # noqa: F811
+    """tune times the kernels of one rank, on one GPU, but not collectives; bench times no launch alone."""
+    plan = tmp_path / "candidates.bin"
+    (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 2\n")
+    words = ["--target", "sm_90a", "--model", tmp_path / "m.toml", "-o", plan, "--candidates", 2, "-q"]
+    done = atlasc(repo / "tests/fixtures/qwen3", *words, timeout=300)
+    assert done.returncode == 0, done.stderr
+    target = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]
+    assert target["n_candidates"] > 10 and any(x["op"] == "sum_peers" for x in target["phases"][0]["launches"])
+    for op in ("sum_peers", "gather_peers"):
+        done = atlas("tune", plan, "--only", op, env=env)
+        assert done.returncode == 2 and f"--only {op}: the plan has no candidate for it" in done.stderr, done.stderr
+    done = atlas("bench", plan, *RANKS, "--kernels", "-q", env=env)
+    assert done.returncode == 2 and "--kernels: a plan of several ranks: what is timed alone" in done.stderr, (
+        done.stderr
+    )
