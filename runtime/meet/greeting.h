@@ -9,7 +9,7 @@ enum { MEET_MAGIC = 0x4b4e5241, MEET_LAYOUT = 3, MEET_WORD_MS = 2000 /* for a gr
 typedef struct Greeting {
 	uint32_t magic, layout;
 	int32_t n, rank;
-	char version[32], options[MEET_OPTIONS][48];
+	char build[32], options[MEET_OPTIONS][48];
 } Greeting;
 typedef struct Answer { uint32_t magic; int32_t status; char text[512]; } Answer;
 

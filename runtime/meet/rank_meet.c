@@ -92,7 +92,7 @@ static bool send_answer(int to, const Answer *answer, const int *fds, int n)
 Greeting meet_greeting(const MeetSeat *seat)
 {
 	Greeting g = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT, .n = seat->n, .rank = seat->rank};
-	snprintf(g.version, sizeof g.version, "%s", atlas_version());
+	group_build(g.build);
 	memcpy(g.options, seat->options, sizeof g.options);
 	return g;
 }
@@ -111,8 +111,8 @@ static int other_option(Greeting *g, const MeetSeat *first)
 int meet_judge(Greeting *g, const MeetSeat *first, const int *links, AtlasError *error)
 {
 	const int n = first->n, other = other_option(g, first);
-	g->version[sizeof g->version - 1] = 0;
-	if (g->layout != MEET_LAYOUT || strcmp(g->version, atlas_version()) != 0)
+	const Greeting own = meet_greeting(first);
+	if (g->layout != MEET_LAYOUT || memcmp(g->build, own.build, sizeof own.build) != 0)
 		error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", g->rank);
 	else if (g->n != n)
 		error_set(error, ATLAS_RANK_MISMATCH, "rank %d was started for %d ranks, rank 0 for %d", g->rank, g->n, n);

@@ -38,7 +38,7 @@ static AtlasStatus compare(const PeerRoad *road, const Nccl *nccl, AtlasError *e
 	for (int i = 0; i < road->artifact->ranks.n_phases; i++)
 		sha256_add(&h, road->artifact->ranks.phases[i].digest, sizeof road->artifact->ranks.phases[i].digest);
 	sha256_end(&h, facts.schedule);
-	snprintf(facts.version, sizeof facts.version, "%s", atlas_version());
+	group_build(facts.build);
 	snprintf(facts.card, sizeof facts.card, "%s", road->card);
 	CALL(DriverGetVersion, &facts.driver);
 	CALL(DeviceGetUuid, facts.gpu, road->device);

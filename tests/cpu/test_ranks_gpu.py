@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -317,9 +318,22 @@ def test_ranks_that_do_not_fit_hear_the_same(atlas, plan_on, env, tmp_path, coun
     assert codes == [8] * len(ranks) and all(said in e for e in errors), errors
 
 
-def ends_of_two(atlas, env, path, plan, first, second):
+BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0"  # the note that the linker leaves in a program
+
+
+def build_of(atlas):
+    """What ranks compare: the version and the start of the program's own id."""
+    program = pathlib.Path(str(atlas)).read_bytes()
+    at = program.index(BUILD_ID) + len(BUILD_ID)
+    return f"{atlas('--version').stdout.split()[-1]} {program[at : at + 8].hex()}".encode()
+
+
+def ends_of_two(atlas, env, path, plan, first, second, other=None):
     """Rank 0 and rank 1 of two, each with words of its own: exit codes and what they said."""
-    ranks = [Ranks(atlas, env, path, [plan], *words, counts=[2], ranks=[r]) for r, words in enumerate((first, second))]
+    ranks = [
+        Ranks(program, env, path, [plan], *words, counts=[2], ranks=[r])
+        for r, (program, words) in enumerate(((atlas, first), (other or atlas, second)))
+    ]
     ended = [r.ends() for r in ranks]
     return [codes[0] for codes, _, _ in ended], [errors[0] for _, _, errors in ended]
 
@@ -342,6 +356,18 @@ def ends_of_two(atlas, env, path, plan, first, second):
 def test_ranks_with_other_options_hear_the_same(atlas, plan_on, env, tmp_path, first, second, said):
     codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), first, second)
     assert codes == [8, 8] and errors[0] == errors[1] and said in errors[0], errors
+
+
+def test_ranks_of_another_build_hear_the_same(atlas, plan_on, env, tmp_path):
+    """Of the same version: one bit of what the linker has made of the program."""
+    program = bytearray(pathlib.Path(str(atlas)).read_bytes())
+    program[program.index(BUILD_ID) + len(BUILD_ID)] ^= 1
+    other = tmp_path / "atlas"
+    other.write_bytes(program)
+    other.chmod(0o755)
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), [], [], other)
+    assert codes == [8, 8] and errors[0] == errors[1], errors
+    assert "rank 1 has another build of atlas than rank 0" in errors[0]
 
 
 def test_options_that_are_of_one_rank(atlas, plan_on, env, tmp_path):
