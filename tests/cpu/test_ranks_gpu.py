@@ -572,7 +572,7 @@ TWO = pinned("sum_peers_two")
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("qwen3", 2), ("qwen3_moe", 4), ("../families/olmo2", 2)])
-def test_sums_in_two_shots(atlas, atlasc, plan_on, env, tmp_path, name, ranks):
+def test_sums_in_two_shots(atlas, plan_on, env, tmp_path, name, ranks):
     """The bits of one shot, whoever adds; OLMo's are also of f32, of one column."""
     plans = [plan_on(name, ranks, pinned(way), kind=f"-{way}") for way in ("sum_peers", "sum_peers_two")]
     for plan, way in zip(plans, ("one", "two"), strict=True):
@@ -581,6 +581,20 @@ def test_sums_in_two_shots(atlas, atlasc, plan_on, env, tmp_path, name, ranks):
     one, two, again = (logits(atlas, plan, tmp_path / "l.st", *words, env=env) for plan in [*plans, plans[1]])
     assert np.array_equal(one, two) and np.array_equal(two, again)
     assert text(atlas, plans[0], *words, env=env) == text(atlas, plans[1], *words, env=env)
+
+
+def test_two_shots_of_eight_ranks(atlas, atlasc, kernel_cache, env, tmp_path):
+    wide = {"hidden_size": 256, "num_key_value_heads": 8, "intermediate_size": 512}
+    config, found = widened(FIXTURES / "llama", tmp_path, **wide), []
+    for way in ("sum_peers", "sum_peers_two"):
+        (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 8\n{pinned(way)}")
+        words = ["--random-weights", "--target", "sm_90a", "--model", tmp_path / "m.toml", "-q"]
+        done = atlasc(config, *words, "-o", tmp_path / "plan.bin", "--cache-dir", kernel_cache, timeout=600)
+        assert done.returncode == 0, done.stderr
+        words = ["--device", "cuda", "--ranks", 8]
+        env = env | {"FAKE_CUDA_DEVICES": "8"}
+        found.append(logits(atlas, tmp_path / "plan.bin", tmp_path / "l.st", *words, env=env))
+    assert np.array_equal(*found)
 
 
 def test_drafts_of_sums_in_two_shots(atlas, plan_on, env):
