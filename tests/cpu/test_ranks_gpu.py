@@ -240,6 +240,21 @@ def test_verbs_of_one_gpu(atlas, plan_on, env, verb):
     )
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_calls_of_the_driver_fail(atlas, plan_on, env, rank):
+    """One of each seven, on one rank: all end at once, and the command says which call failed, or which rank ended."""
+    plan, failed = plan_on("qwen3", 2), 0
+    words = ["--tokens", TOKENS, "-n", 4, "-q", "--temperature", 0, "--device", "cuda", "--ranks", 2]
+    for k in range(1, 330, 7):
+        began = time.monotonic()
+        done = atlas("run", plan, *words, env=env | {"FAKE_CUDA_FAIL": f"{k}@{rank}"}, timeout=30)
+        assert time.monotonic() - began < 5 and done.returncode in (0, 4, 5, 7, 9, 10), (k, done.returncode, done.stderr)
+        assert done.stderr.count("error[") == (done.returncode != 0), (k, done.stderr)
+        assert rank == 0 or not done.stderr or "rank 1" in done.stderr, (k, done.stderr)
+        failed += done.returncode != 0
+    assert failed > 25, failed
+
+
 def test_one_gpu_of_several_ranks(atlas, plan_on, env):
     words = [["--device", "cuda", "--devices", "0,1"], ["--device", "cuda", "--devices", "1,1", "--share-gpu"]]
     assert text(atlas, plan_on("qwen3", 2), *words[0], env=env) == text(atlas, plan_on("qwen3", 2), *words[1], env=env)
