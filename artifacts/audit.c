@@ -9,6 +9,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/json_put.h"
 #include "artifacts/memory.h"
+#include "artifacts/ranks.h"
 #include "artifacts/op_table.h"
 #include "artifacts/order.h"
 
@@ -277,7 +278,7 @@ static void print_ranks(const Artifact *a, FILE *out)
 	const Ranks *r = &a->ranks;
 	const char *experts = artifact_option(a, "parallel.experts");
 	MemoryItem items[MEMORY_MAX_ITEMS];
-	const int n = memory_of_rank(&a->graph, items);
+	const int n = memory_of_rank(&a->graph, a->n_targets && ranks_use_nccl(&a->targets[0]), items);
 	fprintf(out, "ranks   %d  experts %s  %d tensors cut  each rank %.1f MiB\n", r->n, experts ? experts : "whole",
 		r->n_cuts, (double)memory_on_device(items, n) / 1048576);
 	for (int i = 0; i < r->n_phases; i++) {
@@ -503,7 +504,7 @@ static void json_ranks(const Artifact *a, FILE *out)
 {
 	const Ranks *r = &a->ranks;
 	MemoryItem items[MEMORY_MAX_ITEMS];
-	const int n = memory_of_rank(&a->graph, items);
+	const int n = memory_of_rank(&a->graph, a->n_targets && ranks_use_nccl(&a->targets[0]), items);
 	fprintf(out, ",\"ranks\":{\"n\":%d,\"cuts\":%d,\"bytes_of_each\":%lld,\"phases\":[", r->n, r->n_cuts,
 		(long long)memory_on_device(items, n));
 	for (int i = 0; i < r->n_phases; i++) {

@@ -20,6 +20,9 @@ enum {
 	NODE_BYTES = 5 << 9,    /* of a kernel node of a graph that was uploaded */
 	KERNEL_BYTES = 32 << 10, /* of a kernel whose code is not there yet */
 	STAGE_BYTES = 16 << 20, /* pinned: two stages through which weights go */
+	/* What NCCL takes for a communicator: of each channel, of which runtime/ranks/nccl.c asks for 16, 10 MiB for the
+	 * rank before this one in the ring and 2 MiB for the next (NVIDIA/nccl#1685, on H100s with NVLink). */
+	NCCL_BYTES = 16 * (12 << 20),
 };
 
 static int64_t state_bytes(const Graph *g, const char *prefix)
@@ -140,9 +143,10 @@ int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, Me
 		{"graphs", true, round_up(load->n_nodes * (int64_t)NODE_BYTES)},
 		{"inputs and staging", false, arena[ARENA_IO] + STAGE_BYTES}, {"results", false, arena[ARENA_RING]},
 		{"keys in windows", true, windows}, {"snapshots of states", true, taken[ARENA_RING]},
-		{"seen by other ranks", true, arena[ARENA_PEER]}};
+		{"seen by other ranks", true, arena[ARENA_PEER]},
+		{"buffers of NCCL", true, ranks_use_nccl(t) ? NCCL_BYTES : 0}};
 	_Static_assert(sizeof list / sizeof list[0] <= MEMORY_MAX_ITEMS, "room for all items");
-	const int always = sizeof list / sizeof list[0] - 3; /* no line of a thing that most models do not have */
+	const int always = sizeof list / sizeof list[0] - 4; /* no line of a thing that most models do not have */
 	int n = 0;
 	for (int i = 0; i < (int)(sizeof list / sizeof list[0]); i++)
 		if (i < always || list[i].bytes)
@@ -161,14 +165,17 @@ static int64_t weights_of_rank(const Graph *g)
 	return sum;
 }
 
-int memory_of_rank(const Graph *g, MemoryItem *items)
+int memory_of_rank(const Graph *g, bool has_nccl, MemoryItem *items)
 {
 	const int64_t kv = state_bytes(g, "kv");
 	const MemoryItem list[] = {{"weights", true, weights_of_rank(g)}, {"keys and values", true, kv},
 		{"state of slots", true, state_bytes(g, "") - kv},
-		{"snapshots of states", true, g->snapshots * snapshot_bytes(g)}};
-	const int n = sizeof list / sizeof list[0] - (g->snapshots == 0);
-	memcpy(items, list, sizeof *list * (size_t)n);
+		{"snapshots of states", true, g->snapshots * snapshot_bytes(g)},
+		{"buffers of NCCL", true, has_nccl ? NCCL_BYTES : 0}};
+	int n = 0;
+	for (int i = 0; i < (int)(sizeof list / sizeof list[0]); i++)
+		if (i < 3 || list[i].bytes)
+			items[n++] = list[i];
 	qsort(items, (size_t)n, sizeof *items, larger_first);
 	return n;
 }

@@ -14,7 +14,7 @@ typedef struct MemoryItem {
 	bool is_on_device; /* else in pinned memory of the host */
 	int64_t bytes;
 } MemoryItem;
-enum { MEMORY_MAX_ITEMS = 14 };
+enum { MEMORY_MAX_ITEMS = 15 };
 
 /* What the driver keeps of kernels and graphs. */
 typedef struct MemoryLoad {
@@ -30,8 +30,9 @@ int cleared_tensor(const Graph *g, int i);
 int64_t snapshot_bytes(const Graph *g);
 /* Into items [MEMORY_MAX_ITEMS], largest first; returns how many. */
 int memory_items(const Graph *g, const TargetPlan *t, const MemoryLoad *load, MemoryItem *items);
-/* Of each of several ranks: what follows from the graph alone, without scratch, buffers of collectives and kernels. */
-int memory_of_rank(const Graph *g, MemoryItem *items);
+/* Of each of several ranks: what follows from the graph, without scratch, buffers of collectives and kernels; has_nccl:
+ * and from NCCL, if it makes collectives. */
+int memory_of_rank(const Graph *g, bool has_nccl, MemoryItem *items);
 /* Their sum on the device. */
 int64_t memory_on_device(const MemoryItem *items, int n);
 /* "weights 1.9 MiB, keys and values 1.5 MiB, scratch 0.1 MiB": the largest three on the device. Returns text. */

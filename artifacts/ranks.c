@@ -160,3 +160,12 @@ RankPhase ranks_phase(const Graph *g, const Ranks *r, int phase)
 	sha256_end(&h, p.digest);
 	return p;
 }
+
+bool ranks_use_nccl(const TargetPlan *t)
+{
+	for (int p = 0; p < t->n_phases; p++)
+		for (int i = 0; i < t->phases[p].n_launches; i++)
+			if (t->phases[p].launches[i].op == OP_sum_nccl || t->phases[p].launches[i].op == OP_gather_nccl)
+				return true;
+	return false;
+}

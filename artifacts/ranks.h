@@ -36,6 +36,7 @@ void ranks_view_free(Graph *view);
 /* Bytes of the largest part that a rank gives to a collective, in steps of at most that many rows and outs. */
 int64_t ranks_largest_part(const Graph *g, int64_t rows, int64_t outs);
 
+bool ranks_use_nccl(const TargetPlan *t); /* is any launch NCCL's? */
 static inline bool is_collective(OpKind op) { return op == OP_sum_ranks || op == OP_gather_ranks; }
 /* The collectives of a phase. Digest: SHA-256 of "collectives", 0, the number of ranks, the phase's bit and, for each
  * in the order of execution, its index among the graph's ops, its columns, 1 if its rows are outs, else 0, all as

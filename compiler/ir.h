@@ -573,7 +573,7 @@ void check_keys(Compile *c);     /* can emit sign with the keys that are named? 
 
 /* contracts.c: those of every template that implements an op of a ledger, in the order of the table. */
 Contract *list_contracts(Compile *c, int *n);
-double model_cost(const Target *t, const Pick *k), collective_cost(int ranks, int64_t bytes, bool is_ring); /* us */
+double model_cost(const Target *t, const Pick *k), collective_cost(int ranks, int64_t bytes, int shots); /* us */
 /* schedule.c: the launch of a pick; bufs [operands of the op] are buffers of its phase, -1 = absent. No edges. */
 Launch launch_of(Compile *c, const Target *target, OpKind op, const Pick *pick, const int *bufs);
 void lay_out_trials(Compile *c, TargetWork *work); /* candidates.c: TargetWork.trials -> candidates */

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	AHEAD_DEFAULT = 8, AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps in flight */
+	AHEAD_MOST = PLAN_RING_ENTRIES / 2, /* decode steps in flight */
 	ROW_STEPS = 4, /* of a graph that holds several */
 	LOAD_THREADS = 8, /* that copy weights to pinned buffers: enough for a PCIe 5 link */
 	MAKE_THREADS = 32, /* that make random ones there, at about 2 GB/s each */

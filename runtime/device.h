@@ -135,6 +135,7 @@ typedef struct DeviceWatch {
 } DeviceWatch;
 
 struct Driver;
+enum { AHEAD_DEFAULT = 8 };
 typedef struct DeviceConfig {
 	const Artifact *artifact;       /* outlives the device */
 	const uint8_t *const *weights;  /* [graph.n_weights] host bytes of each weight; outlive the device. NULL on CUDA:
@@ -147,7 +148,7 @@ typedef struct DeviceConfig {
 	const uint8_t *unhashed;        /* but for the weight whose bytes these are; NULL = all of them */
 	int index;                      /* of the GPU */
 	int n_threads;                  /* reference: 0 = one a processor */
-	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = the default */
+	int steps_ahead;                /* CUDA: wish for limits.ahead; 0 = AHEAD_DEFAULT */
 	const struct Driver *driver;    /* CUDA: the driver to use; NULL = load libcuda.so.1 (driver.h) */
 	AtlasDevice *started;           /* CUDA: may be NULL, in place of `driver`: its own is used, waited for */
 	const DeviceWatch *watch;       /* CUDA: outlives the device; NULL = no watch */

@@ -671,12 +671,10 @@ static void take_view(Compile *c)
 
 static bool has_collectives(const Target *target)
 {
-	bool has_sum = false, has_gather = false;
-	for (const KernelTemplate *t = kernel_table; t < kernel_table + n_kernel_table; t++) {
-		has_sum |= t->op == OP_sum_peers && template_serves(t, target);
-		has_gather |= t->op == OP_gather_peers && template_serves(t, target);
-	}
-	return has_sum && has_gather;
+	int has = 0;
+	for (const KernelTemplate *t = kernel_table; t < kernel_table + n_kernel_table; t++)
+		has |= !template_serves(t, target) ? 0 : t->op == OP_sum_peers ? 1 : t->op == OP_gather_peers ? 2 : 0;
+	return has == 3;
 }
 
 /* cut_ranks - the graph that each of several ranks runs.

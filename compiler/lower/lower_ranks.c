@@ -19,9 +19,7 @@ static int64_t words(const Compile *c)
 	}
 	for (int each = 1; each == 1 || each <= g->verify_rows; each++)
 		for (int i = 0; i < o->n_decode; i++) {
-			const int n = o->decode[i] * each;
-			if (each > 1 && !fuse_has_step(c, i, each))
-				continue;
+			const int n = each == 1 || fuse_has_step(c, i, each) ? o->decode[i] * each : 1;
 			rows = n > rows ? n : rows;
 			outs = n > outs ? n : outs;
 		}

@@ -39,14 +39,14 @@ double model_cost(const Target *t, const Pick *k)
 	return t->launch_us + (bytes_us > flops_us ? bytes_us : flops_us);
 }
 
-/* What ranks wait for each other and move, by what others have measured on H100s with NVLink, without multicast: one
- * shot, in which each rank reads the parts of all, from 5.0 us of 2 ranks on, 300 GB/s a rank (vllm#8558, #24111); a
- * ring of NCCL's from 22 us on, at its rate of 1 GiB (vllm#8558, its performance guide). Two H200s took 3.7 us beyond
- * the launch for each of 65 small sums of a step. */
-double collective_cost(int ranks, int64_t part_bytes, bool is_ring)
+/* What ranks wait for each other and move, as measured on H100s by NVLink without multicast: one shot from 5.0 us of 2
+ * ranks on, at 300 GB/s a rank (vllm#8558, #24111); two shots, by that, for half as long again; 0 is NCCL's ring, from
+ * 22 us on, at its rate of 1 GiB (vllm#8558, its performance guide). Each of 65 small sums of a step took two H200s
+ * 3.7 us beyond the launch. */
+double collective_cost(int ranks, int64_t part_bytes, int shots)
 {
-	const double first = ranks <= 2 ? 5.0 : ranks <= 4 ? 5.4 : 5.8;
-	const double ring = ranks <= 2 ? 329 : ranks <= 4 ? 355 : 361;
-	return is_ring ? 22 + 2.0 * (ranks - 1) / ranks * (double)part_bytes / (ring * 1e3)
-		: first + (ranks - 1) * (double)part_bytes / 300e3;
+	const double first = ranks <= 2 ? 5.0 : ranks <= 4 ? 5.4 : 5.8, ring = ranks <= 2 ? 329 : ranks <= 4 ? 355 : 361;
+	const double pieces = 2.0 * (ranks - 1) / ranks * (double)part_bytes; /* sent by a rank: of all parts, of the sum */
+	return shots == 0 ? 22 + pieces / (ring * 1e3) : shots == 1 ? first + (ranks - 1) * (double)part_bytes / 300e3
+		: 1.5 * first + pieces / 300e3;
 }

@@ -17,6 +17,7 @@
  *
  * Layers repeat, so a decision is made once for each different op of a phase and reused.
  */
+#include "artifacts/peers.h"
 #include "compiler/pick/picker.h"
 #include "compiler/pick/times.h"
 
@@ -83,14 +84,14 @@ static const char *order_of_decode(const Picker *p, const LOp *op)
 }
 
 /* Beyond the launch: 0 where no other rank is waited for. */
-static double wait_of_ranks(const Picker *p)
+static double wait_of_ranks(const Picker *p, const KernelTemplate *t)
 {
 	const OpKind op = p->op->kind;
 	if (op != OP_sum_peers && op != OP_gather_peers && op != OP_sum_nccl && op != OP_gather_nccl)
 		return 0;
 	const LTensor *part = &p->low->tensors.at[p->op->operands[op_operand(op, "part")]];
 	return collective_cost(p->c->model.options.n_ranks, dtype_span(part->dtype, part->shape[0] * part->shape[1]),
-		op == OP_sum_nccl || op == OP_gather_nccl);
+		op == OP_sum_nccl || op == OP_gather_nccl ? 0 : peers_in_two_shots(t->name) ? 2 : 1);
 }
 
 static void consider(Picker *p, Decision *d, int template_index, int choice)
@@ -109,7 +110,7 @@ static void consider(Picker *p, Decision *d, int template_index, int choice)
 	} else if (good) {
 		k.verdict = SLOWER;
 		k.cost_from = word == PINNED ? FROM_PIN : FROM_MODEL;
-		a.model_us = model_cost(p->work->target, &a.pick) + wait_of_ranks(p);
+		a.model_us = model_cost(p->work->target, &a.pick) + wait_of_ranks(p, t);
 		a.time = tuned_time(p->c, p->work->target, t, a.pick.defines,
 			tunables_text(&p->c->scratch, template_index, k.values));
 		a.candidate = d->candidates.n;
@@ -215,11 +216,12 @@ static const Admitted *choose(Decision *d)
 }
 
 /* --candidates: the likeliest of each template's admissible combinations by the model: what was measured once shall not
- * decide what is measured next. Those that its contract does not prefer apart, where they are asked for. */
+ * decide what is measured next. Those that its contract does not prefer apart, where they are asked for. None of
+ * collectives: they would be too short, since alone on a GPU they do not wait. */
 static void add_trials(Picker *p, const Decision *d, bool is_preferred)
 {
 	bool *is_taken = ARENA_ARRAY(&p->c->scratch, bool, d->admitted.n);
-	for (int first = 0, end; first < d->admitted.n; first = end) {
+	for (int first = 0, end; first < d->admitted.n && op_operand(p->op->kind, "peers") < 0; first = end) {
 		const int t = d->admitted.at[first].pick.template_index;
 		for (end = first + 1; end < d->admitted.n && d->admitted.at[end].pick.template_index == t;)
 			end++;

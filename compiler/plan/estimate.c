@@ -7,6 +7,7 @@
 #include "artifacts/ranks.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 static bool is_new(const Lowered *low, int i, const Lowered *phases)
@@ -68,7 +69,9 @@ static int collectives_of(const Compile *c, PhaseKind kind, int rows, int outs, 
 		const Tensor *part = &c->graph.tensors[op->operands[0]];
 		const int64_t bytes = dtype_span(part->dtype, (part->shape[0] == DIM_OUTS ? outs : rows) * part->shape[1]);
 		const int above = c->model.options.nccl_above;
-		*us += collective_cost(c->ranks.n, bytes, above >= 0 && bytes > above);
+		const bool is_nccl = above >= 0 && bytes > above, has_two = op->kind == OP_sum_ranks && !is_nccl;
+		const double one = collective_cost(c->ranks.n, bytes, !is_nccl);
+		*us += has_two ? fmin(one, collective_cost(c->ranks.n, bytes, 2)) : one;
 		n++;
 	}
 	return n;
@@ -91,12 +94,20 @@ static void estimate_collectives(const Compile *c, json_t *list, FILE *out)
 	}
 }
 
+/* Is any collective NCCL's? */
+static bool has_nccl(const Compile *c)
+{
+	const Options *o = &c->model.options;
+	const int prompt = o->prefill[o->n_prefill - 1], rows = prompt > o->slots ? prompt : o->slots;
+	return o->nccl_above >= 0 && ranks_largest_part(&c->graph, rows, o->slots) > o->nccl_above;
+}
+
 /* One line for all ranks, since they differ in nothing. */
 static void estimate_rank(Compile *c, bool json, FILE *out)
 {
 	MemoryItem items[MEMORY_MAX_ITEMS];
 	char size[32];
-	const int n = memory_of_rank(&c->graph, items);
+	const int n = memory_of_rank(&c->graph, has_nccl(c), items);
 	const int64_t all = memory_on_device(items, n);
 	if (json) {
 		json_t *rank = json_of(&(TargetPlan){.target = ""}, items, n);
@@ -148,30 +159,17 @@ void estimate_memory(Compile *c, bool json, FILE *out)
 	json_decref(root);
 }
 
-static void check_rank_budget(Compile *c)
-{
-	MemoryItem items[MEMORY_MAX_ITEMS];
-	char largest[160], sizes[2][32];
-	const int n = memory_of_rank(&c->graph, items);
-	const int64_t need = memory_on_device(items, n);
-	if (need > c->cmd.memory_budget)
-		fail_at(&c->diags, A0804, (Loc){0}, "each of %d ranks: %s on the device and more, the budget is %s; the "
-			"largest: %s", c->ranks.n, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
-			memory_largest(items, n, largest, sizeof largest));
-}
-
 void check_budget(Compile *c)
 {
-	if (c->ranks.n && c->cmd.memory_budget)
-		check_rank_budget(c);
-	for (int w = 0; w < c->work.n && c->cmd.memory_budget; w++) {
+	for (int w = c->ranks.n ? -1 : 0; w < c->work.n && c->cmd.memory_budget; w++) {
 		MemoryItem items[MEMORY_MAX_ITEMS];
 		char largest[160], sizes[2][32];
-		int n = list_items(c, &c->work.at[w], items);
-		int64_t need = memory_on_device(items, n);
+		const int n = w < 0 ? memory_of_rank(&c->graph, has_nccl(c), items) : list_items(c, &c->work.at[w], items);
+		const int64_t need = memory_on_device(items, n);
+		const char *of = w < 0 ? arena_printf(&c->scratch, "each of %d ranks", c->ranks.n) : c->work.at[w].plan.target;
 		if (need > c->cmd.memory_budget)
-			fail_at(&c->diags, A0804, (Loc){0}, "%s: %s on the device, the budget is %s; the largest: %s",
-				c->work.at[w].plan.target, memory_text(need, sizes[0]), memory_text(c->cmd.memory_budget, sizes[1]),
+			fail_at(&c->diags, A0804, (Loc){0}, "%s: %s on the device%s, the budget is %s; the largest: %s", of,
+				memory_text(need, sizes[0]), w < 0 ? " and more" : "", memory_text(c->cmd.memory_budget, sizes[1]),
 				memory_largest(items, n, largest, sizeof largest));
 	}
 }

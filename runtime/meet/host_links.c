@@ -190,7 +190,7 @@ static bool take(HostLinks *h, int from, MessageKind kind, const uint8_t *bytes,
 		if (is_first || n != sizeof(RankFacts))
 			return false;
 		memcpy(&s->facts[from], bytes, n);
-		s->facts[from].version[sizeof s->facts->version - 1] = s->facts[from].card[sizeof s->facts->card - 1] = 0;
+		s->facts[from].build[sizeof s->facts->build - 1] = s->facts[from].card[sizeof s->facts->card - 1] = 0;
 		group_arrive(g);
 		return true;
 	case PASS:

@@ -161,6 +161,7 @@ typedef struct Guest {
 
 typedef struct Meeting {
 	MeetKey key;
+	const MeetSeat *seat;
 	int n, links[PLAN_MAX_RANKS];
 	int strangers;   /* that had another key */
 	Guest guests[GUESTS];
@@ -190,7 +191,7 @@ static void enter(Meeting *m, Guest *g)
 		forget(g);
 		return;
 	}
-	const int rank = meet_judge(&g->entry.greeting, m->n, m->links, &own);
+	const int rank = meet_judge(&g->entry.greeting, m->seat, m->links, &own);
 	if (rank > 0) {
 		m->links[rank] = g->socket;
 		g->socket = 0;
@@ -291,7 +292,7 @@ static RankGroup *group_over(int n, const int *links, AtlasError *error)
 	return g; /* without one the command ends */
 }
 
-static RankGroup *meet_others(const char *address, MeetKey key, int n, int within_ms, AtlasError *error)
+static RankGroup *meet_others(const char *address, MeetKey key, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
 	Meeting *m = calloc(1, sizeof *m);
 	const int s = m ? listen_at(address, error) : -1;
@@ -300,16 +301,17 @@ static RankGroup *meet_others(const char *address, MeetKey key, int n, int withi
 		return NULL;
 	}
 	m->key = key;
-	m->n = n;
+	m->seat = seat;
+	m->n = seat->n;
 	gather(m, s, within_ms);
 	close(s);
-	for (int r = 1; r < n; r++) {
+	for (int r = 1; r < m->n; r++) {
 		if (m->links[r])
 			say_to(m->links[r], &m->error);
 		if (m->links[r] && m->is_bad)
 			close(m->links[r]);
 	}
-	RankGroup *g = m->is_bad ? NULL : group_over(n, m->links, error);
+	RankGroup *g = m->is_bad ? NULL : group_over(m->n, m->links, error);
 	if (m->is_bad)
 		*error = m->error;
 	free(m);
@@ -358,20 +360,19 @@ static int connect_to(const char *address, int within_ms, AtlasError *error)
 }
 
 /* Shows rank 0 who this is, and has it show that it is rank 0. */
-static AtlasStatus introduce(int s, const char *address, MeetKey key, int n, int rank, AtlasError *error)
+static AtlasStatus introduce(int s, const char *address, MeetKey key, const MeetSeat *seat, AtlasError *error)
 {
 	Hello hello = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT};
-	Entry entry = {.greeting = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT, .n = n, .rank = rank}};
+	Entry entry = {.greeting = meet_greeting(seat)};
 	Proof proof;
 	uint8_t mac[HASH];
-	snprintf(entry.greeting.version, sizeof entry.greeting.version, "%s", atlas_version());
 	if (getrandom(hello.number, sizeof hello.number, 0) != (ssize_t)sizeof hello.number)
 		return error_set(error, ATLAS_IO, "no random numbers: %s", strerror(errno));
 	if (!say(s, &hello, sizeof hello) || receive(s, &proof, sizeof proof, now_ms() + ANSWER_MORE_MS) != 1 ||
 		proof.magic != MEET_MAGIC)
 		return taken(address, error);
 	if (proof.layout != MEET_LAYOUT)
-		return error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", rank);
+		return error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", seat->rank);
 	make_mac(key, "rank 0", hello.number, proof.number, NULL, mac);
 	if (!is_same(mac, proof.mac))
 		return error_set(error, ATLAS_RANK_MISMATCH, "--rendezvous %s: rank 0 has another key", address);
@@ -380,14 +381,14 @@ static AtlasStatus introduce(int s, const char *address, MeetKey key, int n, int
 		: error_set(error, ATLAS_RANK_LOST, "rank 0 was lost: it has not said who is there");
 }
 
-static RankGroup *meet_first(const char *address, MeetKey key, int n, int rank, int within_ms, AtlasError *error)
+static RankGroup *meet_first(const char *address, MeetKey key, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
 	const int64_t until = now_ms() + within_ms;
 	const int s = connect_to(address, within_ms, error);
 	Answer answer;
 	if (s < 0)
 		return NULL;
-	AtlasStatus status = introduce(s, address, key, n, rank, error);
+	AtlasStatus status = introduce(s, address, key, seat, error);
 	if (status == ATLAS_OK) {
 		const int heard = receive(s, &answer, sizeof answer, until + ANSWER_MORE_MS);
 		answer.text[sizeof answer.text - 1] = 0;
@@ -396,12 +397,13 @@ static RankGroup *meet_first(const char *address, MeetKey key, int n, int rank, 
 			: answer.status ? error_set(error, (AtlasStatus)answer.status, "%s", answer.text) : ATLAS_OK;
 	}
 	if (status == ATLAS_OK)
-		return group_over(n, (const int[PLAN_MAX_RANKS]){s}, error);
+		return group_over(seat->n, (const int[PLAN_MAX_RANKS]){s}, error);
 	close(s);
 	return NULL;
 }
 
-RankGroup *group_meet_hosts(const char *address, MeetKey key, int n, int rank, int within_ms, AtlasError *error)
+RankGroup *group_meet_hosts(const char *address, MeetKey key, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
-	return rank ? meet_first(address, key, n, rank, within_ms, error) : meet_others(address, key, n, within_ms, error);
+	return seat->rank ? meet_first(address, key, seat, within_ms, error)
+		: meet_others(address, key, seat, within_ms, error);
 }

@@ -89,10 +89,30 @@ static bool send_answer(int to, const Answer *answer, const int *fds, int n)
 	return sendmsg(to, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
 }
 
-int meet_judge(Greeting *g, int n, const int *links, AtlasError *error)
+Greeting meet_greeting(const MeetSeat *seat)
 {
-	g->version[sizeof g->version - 1] = 0;
-	if (g->layout != MEET_LAYOUT || strcmp(g->version, atlas_version()) != 0)
+	Greeting g = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT, .n = seat->n, .rank = seat->rank};
+	group_build(g.build);
+	memcpy(g.options, seat->options, sizeof g.options);
+	return g;
+}
+
+/* The first option in which they differ; MEET_OPTIONS = none. */
+static int other_option(Greeting *g, const MeetSeat *first)
+{
+	int i = 0;
+	for (int k = 0; k < MEET_OPTIONS; k++)
+		g->options[k][sizeof g->options[k] - 1] = 0;
+	while (i < MEET_OPTIONS && strcmp(g->options[i], first->options[i]) == 0)
+		i++;
+	return i;
+}
+
+int meet_judge(Greeting *g, const MeetSeat *first, const int *links, AtlasError *error)
+{
+	const int n = first->n, other = other_option(g, first);
+	const Greeting own = meet_greeting(first);
+	if (g->layout != MEET_LAYOUT || memcmp(g->build, own.build, sizeof own.build) != 0)
 		error_set(error, ATLAS_RANK_MISMATCH, "rank %d has another build of atlas than rank 0", g->rank);
 	else if (g->n != n)
 		error_set(error, ATLAS_RANK_MISMATCH, "rank %d was started for %d ranks, rank 0 for %d", g->rank, g->n, n);
@@ -100,13 +120,16 @@ int meet_judge(Greeting *g, int n, const int *links, AtlasError *error)
 		error_set(error, ATLAS_RANK_MISMATCH, "a process is rank %d of %d", g->rank, n);
 	else if (links[g->rank])
 		error_set(error, ATLAS_RANK_MISMATCH, "two processes are rank %d", g->rank);
+	else if (other < MEET_OPTIONS)
+		error_set(error, ATLAS_RANK_MISMATCH, "rank %d was started with %s, rank 0 with %s", g->rank, g->options[other],
+			first->options[other]);
 	else
 		return g->rank;
 	return -1;
 }
 
 /* Who comes: its rank, or -1 with what is wrong with it; -2: it is none of us, and nothing is said. */
-static int greet(int from, int n, const int *links, AtlasError *error)
+static int greet(int from, const MeetSeat *first, const int *links, AtlasError *error)
 {
 	Greeting g;
 	struct ucred who;
@@ -116,7 +139,7 @@ static int greet(int from, int n, const int *links, AtlasError *error)
 		poll(&p, 1, MEET_WORD_MS) != 1 || recv(from, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g ||
 		g.magic != MEET_MAGIC)
 		return -2;
-	return meet_judge(&g, n, links, error);
+	return meet_judge(&g, first, links, error);
 }
 
 static void say_to(int link, const AtlasError *error)
@@ -135,8 +158,9 @@ int meet_missing(int n, const int *links)
 }
 
 /* Links to all others; false with what went wrong, which those that came know too. */
-static bool gather(int s, int n, int within_ms, int *links, AtlasError *error)
+static bool gather(int s, const MeetSeat *first, int within_ms, int *links, AtlasError *error)
 {
+	const int n = first->n;
 	int64_t until = now_ms() + within_ms;
 	bool good = true;
 	while (meet_missing(n, links) < n) {
@@ -148,7 +172,7 @@ static bool gather(int s, int n, int within_ms, int *links, AtlasError *error)
 			continue;
 		const int from = accept4(s, NULL, NULL, SOCK_CLOEXEC);
 		AtlasError own = {0};
-		const int rank = from < 0 ? -2 : greet(from, n, links, &own);
+		const int rank = from < 0 ? -2 : greet(from, first, links, &own);
 		if (rank > 0) {
 			links[rank] = from;
 			continue;
@@ -171,13 +195,14 @@ static bool gather(int s, int n, int within_ms, int *links, AtlasError *error)
 	return good;
 }
 
-static RankGroup *meet_others(const char *path, int n, int within_ms, AtlasError *error)
+static RankGroup *meet_others(const char *path, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
+	const int n = seat->n;
 	int links[PLAN_MAX_RANKS] = {0};
 	const int s = listen_at(path, error);
 	if (s < 0)
 		return NULL;
-	bool good = gather(s, n, within_ms, links, error);
+	bool good = gather(s, seat, within_ms, links, error);
 	unlink(path);
 	close(s);
 	RankGroup *g = good ? group_begin(n, error) : NULL;
@@ -246,12 +271,12 @@ static int hear(int from, int within_ms, Answer *answer, int fds[GROUP_FDS])
 	return n;
 }
 
-static RankGroup *meet_first(const char *path, int n, int rank, int within_ms, AtlasError *error)
+static RankGroup *meet_first(const char *path, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
-	Greeting g = {.magic = MEET_MAGIC, .layout = MEET_LAYOUT, .n = n, .rank = rank};
+	const Greeting g = meet_greeting(seat);
+	const int n = seat->n;
 	Answer answer = {0};
 	int fds[GROUP_FDS];
-	snprintf(g.version, sizeof g.version, "%s", atlas_version());
 	const int s = connect_to(path, within_ms, error);
 	if (s < 0)
 		return NULL;
@@ -264,7 +289,7 @@ static RankGroup *meet_first(const char *path, int n, int rank, int within_ms, A
 	else if (got != n + 1)
 		error_set(error, ATLAS_RANK_MISMATCH, "rank 0 has given what is not for %d ranks", n);
 	else
-		group = group_from(n, rank, fds, error);
+		group = group_from(n, seat->rank, fds, error);
 	for (int i = 0; !group && i < got; i++)
 		close(fds[i]);
 	if (group)
@@ -274,7 +299,7 @@ static RankGroup *meet_first(const char *path, int n, int rank, int within_ms, A
 	return group;
 }
 
-RankGroup *group_meet(const char *path, int n, int rank, int within_ms, AtlasError *error)
+RankGroup *group_meet(const char *path, const MeetSeat *seat, int within_ms, AtlasError *error)
 {
-	return rank ? meet_first(path, n, rank, within_ms, error) : meet_others(path, n, within_ms, error);
+	return seat->rank ? meet_first(path, seat, within_ms, error) : meet_others(path, seat, within_ms, error);
 }

@@ -125,6 +125,24 @@ static bool read_key(const Args *args, uint8_t key[MEET_KEY_MOST + 3], size_t *n
 	return false;
 }
 
+/* What else than its GPU a rank does differently with: the steps that it has graphs for, whether it takes a GPU that
+ * another has, which weights it compares, when it refuses. All other options are of rank 0 alone, or of a host. */
+static MeetSeat seat_of(const Args *args)
+{
+	MeetSeat s = {.n = args->ranks, .rank = args->rank};
+	char *const to[] = {s.options[0], s.options[1], s.options[2], s.options[3]};
+	const size_t room = sizeof s.options[0];
+	snprintf(to[0], room, "--steps-ahead %d", args->steps_ahead > 0 ? args->steps_ahead : AHEAD_DEFAULT);
+	snprintf(to[1], room, "%s--share-gpu", args->share_gpu ? "" : "no ");
+	snprintf(to[2], room, "%s--verify%s%s", args->hashes ? "" : "no ", args->hashes ? " " : "",
+		args->hashes ? args->hashes : "");
+	if (args->memory_budget)
+		snprintf(to[3], room, "--memory-budget %lld", (long long)args->memory_budget);
+	else
+		snprintf(to[3], room, "no --memory-budget");
+	return s;
+}
+
 static void say_last(void *args, const AtlasError *error) { cli_fail(args, error); }
 
 /* This process is one rank of several that are started one by one. */
@@ -142,6 +160,10 @@ static bool meet_ranks(Args *args, int *code)
 			"--devices", args->rendezvous);
 		return false;
 	}
+	if (args->device && strcmp(args->device, "cpu") == 0) {
+		cli_say(args, EXIT_USAGE, "--rendezvous %s: --device cpu runs all ranks itself", args->rendezvous);
+		return false;
+	}
 	const int device = args->device_index > 0 ? args->device_index : 0;
 	const bool is_remote = is_meet_address(args->rendezvous);
 	uint8_t key[MEET_KEY_MOST + 3];
@@ -154,9 +176,9 @@ static bool meet_ranks(Args *args, int *code)
 		*code = args->rendezvous_key ? EXIT_BAD_INPUT : EXIT_USAGE;
 		return false;
 	}
-	RankGroup *group = is_remote
-		? group_meet_hosts(args->rendezvous, (MeetKey){key, n_key}, args->ranks, args->rank, MEET_MS, &error)
-		: group_meet(args->rendezvous, args->ranks, args->rank, MEET_MS, &error);
+	const MeetSeat own = seat_of(args);
+	RankGroup *group = is_remote ? group_meet_hosts(args->rendezvous, (MeetKey){key, n_key}, &own, MEET_MS, &error)
+		: group_meet(args->rendezvous, &own, MEET_MS, &error);
 	OwnSeat *seat = group ? calloc(1, sizeof *seat) : NULL;
 	if (!seat || group_join(group, args->rank, NULL, &error) != ATLAS_OK) {
 		*code = cli_fail(args, &error);

@@ -8,6 +8,7 @@
 #include "artifacts/hash.h"
 #include "artifacts/op_table.h"
 #include "artifacts/peers.h"
+#include "artifacts/ranks.h"
 #include "runtime/device.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static AtlasStatus compare(const PeerRoad *road, const Nccl *nccl, AtlasError *e
 	for (int i = 0; i < road->artifact->ranks.n_phases; i++)
 		sha256_add(&h, road->artifact->ranks.phases[i].digest, sizeof road->artifact->ranks.phases[i].digest);
 	sha256_end(&h, facts.schedule);
-	snprintf(facts.version, sizeof facts.version, "%s", atlas_version());
+	group_build(facts.build);
 	snprintf(facts.card, sizeof facts.card, "%s", road->card);
 	CALL(DriverGetVersion, &facts.driver);
 	CALL(DeviceGetUuid, facts.gpu, road->device);
@@ -107,15 +108,6 @@ static AtlasStatus write_head(const PeerRoad *road, CudaPeers *p, AtlasError *er
 		"%s): %s", road->card, driver_error(road->cu, r));
 }
 
-static bool has_nccl(const TargetPlan *plan)
-{
-	for (int p = 0; p < plan->n_phases; p++)
-		for (int i = 0; i < plan->phases[p].n_launches; i++)
-			if (is_by_nccl(plan->phases[p].launches[i].op))
-				return true;
-	return false;
-}
-
 /* Ranks on several hosts have no memory of each other. */
 static AtlasStatus check_hosts(const PeerRoad *road, AtlasError *error)
 {
@@ -162,7 +154,7 @@ AtlasStatus cuda_peers_open(const PeerRoad *road, CudaPeers *p, AtlasError *erro
 	for (int r = 0; r < PLAN_MAX_RANKS; r++)
 		fds[r] = -1;
 	TRY(check_hosts(road, error));
-	if (has_nccl(road->plan))
+	if (ranks_use_nccl(road->plan))
 		TRY(road->nccl->load(road->nccl->file, &p->nccl, error));
 	TRY(compare(road, p->nccl, error));
 	AtlasStatus s = make_own(road, p, &own, error);

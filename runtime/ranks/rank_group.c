@@ -372,7 +372,7 @@ AtlasStatus group_barrier(RankGroup *g, AtlasError *error)
 
 static const char *difference(const RankFacts *a, const RankFacts *b)
 {
-	return strcmp(a->version, b->version) != 0 ? "another build of atlas"
+	return strcmp(a->build, b->build) != 0 ? "another build of atlas"
 		: memcmp(a->plan, b->plan, sizeof a->plan) != 0 ? "another plan"
 		: memcmp(a->schedule, b->schedule, sizeof a->schedule) != 0 ? "another schedule of collectives"
 		: a->driver != b->driver ? "another CUDA driver" : a->nccl != b->nccl ? "another NCCL"

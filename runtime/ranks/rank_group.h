@@ -38,11 +38,13 @@ int group_ranks(const RankGroup *g);
 int group_rank(const RankGroup *g);
 bool group_spans_hosts(const RankGroup *g); /* then no rank has memory or descriptors of another */
 
+/* The version and which build of it this is: "0.1.0 3f2a5b6187f2e9e0". */
+void group_build(char text[32]);
 /* What all ranks must have alike. A rank whose facts differ from those of rank 0 is refused on all, with a text that
  * names what. Comes with a barrier. */
 typedef struct RankFacts {
 	uint8_t plan[32], schedule[32]; /* root hash; digests of all phases' collectives together */
-	char version[32], card[256];
+	char build[32], card[256];
 	int driver, nccl;               /* versions; 0 = not opened */
 	uint8_t gpu[16];                /* UUID */
 } RankFacts;

@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -39,8 +40,9 @@ def plan_on(atlasc, kernel_cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
 
     def make(name, ranks, more="", *words, kind=""):
+        stem = pathlib.Path(name).name
         toml, plan = (
-            folder / f"{name}-{ranks}{'-cut' * ('cut' in more)}{'-nccl' * ('nccl' in more)}{kind}{end}"
+            folder / f"{stem}-{ranks}{'-cut' * ('cut' in more)}{'-nccl' * ('nccl' in more)}{kind}{end}"
             for end in (".toml", ".bin")
         )
         if not plan.exists():
@@ -238,6 +240,21 @@ def test_verbs_of_one_gpu(atlas, plan_on, env, verb):
     )
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_calls_of_the_driver_fail(atlas, plan_on, env, rank):
+    """One of each seven, on one rank: all end at once, and the command says which call failed, or which rank ended."""
+    plan, failed = plan_on("qwen3", 2), 0
+    words = ["--tokens", TOKENS, "-n", 4, "-q", "--temperature", 0, "--device", "cuda", "--ranks", 2]
+    for k in range(1, 330, 7):
+        began = time.monotonic()
+        done = atlas("run", plan, *words, env=env | {"FAKE_CUDA_FAIL": f"{k}@{rank}"}, timeout=30)
+        assert time.monotonic() - began < 5 and done.returncode in (0, 4, 5, 7, 9, 10), (k, done.returncode, done.stderr)
+        assert done.stderr.count("error[") == (done.returncode != 0), (k, done.stderr)
+        assert rank == 0 or not done.stderr or "rank 1" in done.stderr, (k, done.stderr)
+        failed += done.returncode != 0
+    assert failed > 25, failed
+
+
 def test_one_gpu_of_several_ranks(atlas, plan_on, env):
     words = [["--device", "cuda", "--devices", "0,1"], ["--device", "cuda", "--devices", "1,1", "--share-gpu"]]
     assert text(atlas, plan_on("qwen3", 2), *words[0], env=env) == text(atlas, plan_on("qwen3", 2), *words[1], env=env)
@@ -316,6 +333,65 @@ def test_ranks_that_do_not_fit_hear_the_same(atlas, plan_on, env, tmp_path, coun
     assert codes == [8] * len(ranks) and all(said in e for e in errors), errors
 
 
+BUILD_ID = struct.pack("<III", 4, 20, 3) + b"GNU\0"  # the note that the linker leaves in a program
+
+
+def build_of(atlas):
+    """What ranks compare: the version and the start of the program's own id."""
+    program = pathlib.Path(str(atlas)).read_bytes()
+    at = program.index(BUILD_ID) + len(BUILD_ID)
+    return f"{atlas('--version').stdout.split()[-1]} {program[at : at + 8].hex()}".encode()
+
+
+def ends_of_two(atlas, env, path, plan, first, second, other=None):
+    """Rank 0 and rank 1 of two, each with words of its own: exit codes and what they said."""
+    ranks = [
+        Ranks(program, env, path, [plan], *words, counts=[2], ranks=[r])
+        for r, (program, words) in enumerate(((atlas, first), (other or atlas, second)))
+    ]
+    ended = [r.ends() for r in ranks]
+    return [codes[0] for codes, _, _ in ended], [errors[0] for _, _, errors in ended]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ([], ["--steps-ahead", "4"], "rank 1 was started with --steps-ahead 4, rank 0 with --steps-ahead 8"),
+        (["--steps-ahead", "32"], [], "rank 1 was started with --steps-ahead 8, rank 0 with --steps-ahead 32"),
+        (["--share-gpu"], [], "rank 1 was started with no --share-gpu, rank 0 with --share-gpu"),
+        (["--verify", "lazy"], ["--verify", "off"], "rank 1 was started with --verify off, rank 0 with --verify lazy"),
+        ([], ["--verify", "off"], "rank 1 was started with --verify off, rank 0 with no --verify"),
+        (
+            ["--memory-budget", "24GiB"],
+            ["--memory-budget", "1GiB"],
+            "rank 1 was started with --memory-budget 1073741824, rank 0 with --memory-budget 25769803776",
+        ),
+    ],
+)
+def test_ranks_with_other_options_hear_the_same(atlas, plan_on, env, tmp_path, first, second, said):
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), first, second)
+    assert codes == [8, 8] and errors[0] == errors[1] and said in errors[0], errors
+
+
+def test_ranks_of_another_build_hear_the_same(atlas, plan_on, env, tmp_path):
+    """Of the same version: one bit of what the linker has made of the program."""
+    program = bytearray(pathlib.Path(str(atlas)).read_bytes())
+    program[program.index(BUILD_ID) + len(BUILD_ID)] ^= 1
+    other = tmp_path / "atlas"
+    other.write_bytes(program)
+    other.chmod(0o755)
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), [], [], other)
+    assert codes == [8, 8] and errors[0] == errors[1], errors
+    assert "rank 1 has another build of atlas than rank 0" in errors[0]
+
+
+def test_options_that_are_of_one_rank(atlas, plan_on, env, tmp_path):
+    """What rank 0 alone decides, and the default said aloud, may differ."""
+    first = ["--steps-ahead", "8", "--speculate", "off"]
+    codes, errors = ends_of_two(atlas, env, tmp_path / "meet", plan_on("qwen3", 2), first, ["-n", "1", "--top-k", "1"])
+    assert codes == [0, 0], errors
+
+
 def test_ranks_of_other_plans_hear_the_same(atlas, plan_on, env, tmp_path):
     plans = [plan_on("qwen3", 2), plan_on("qwen3_5", 2)]
     codes, _, errors = Ranks(atlas, env, tmp_path / "meet", plans).ends()
@@ -371,10 +447,12 @@ def test_strangers_at_the_file(atlas, plan_on, env, tmp_path):
         (["--rendezvous", "127.0.0.1:7000", "--ranks", 2, "--rank", 0], "take --rendezvous-key FILE"),
         (["--rendezvous", "x", "--rendezvous-key", "y", "--ranks", 2, "--rank", 0], "it takes --rendezvous HOST:PORT"),
         (["--ranks", 2, "--devices", "0,1,2"], "--ranks 2: --devices 0,1,2 names 3"),
+        (["--rendezvous", "x", "--ranks", 2, "--rank", 0, "--device", "cpu"], "--device cpu runs all ranks itself"),
     ],
 )
 def test_words_that_do_not_belong_together(atlas, plan_on, env, words, said):
-    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", "--device", "cuda", *words, env=env)
+    where = [] if "--device" in words else ["--device", "cuda"]
+    done = atlas("run", plan_on("qwen3", 2), "--tokens", "1,2", "-q", *where, *words, env=env)
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
@@ -499,3 +577,94 @@ def test_drafts_of_whole_experts(atlas, plan_on, env):
             assert done.returncode == 0, done.stderr
             accepted[i] += int(re.search(r'accepted": (\d+)', done.stdout)[1])
     assert accepted[1] > 300 and abs(accepted[0] - accepted[1]) < 15, accepted
+
+
+def pinned(template):
+    return f'[[kernels.pin]]\nop = "sum_peers"\ntemplate = "{template}"\n'
+
+
+TWO = pinned("sum_peers_two")
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("qwen3", 2), ("qwen3_moe", 4), ("../families/olmo2", 2)])
+def test_sums_in_two_shots(atlas, plan_on, env, tmp_path, name, ranks):
+    """The bits of one shot, whoever adds; OLMo's are also of f32, of one column."""
+    plans = [plan_on(name, ranks, pinned(way), kind=f"-{way}") for way in ("sum_peers", "sum_peers_two")]
+    for plan, way in zip(plans, ("one", "two"), strict=True):
+        assert (" sum_peers_two " in atlas("audit", plan).stdout) == (way == "two")
+    words = ["--device", "cuda", "--ranks", ranks]
+    one, two, again = (logits(atlas, plan, tmp_path / "l.st", *words, env=env) for plan in [*plans, plans[1]])
+    assert np.array_equal(one, two) and np.array_equal(two, again)
+    assert text(atlas, plans[0], *words, env=env) == text(atlas, plans[1], *words, env=env)
+
+
+def test_two_shots_of_eight_ranks(atlas, atlasc, kernel_cache, env, tmp_path):
+    wide = {"hidden_size": 256, "num_key_value_heads": 8, "intermediate_size": 512}
+    config, found = widened(FIXTURES / "llama", tmp_path, **wide), []
+    for way in ("sum_peers", "sum_peers_two"):
+        (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 8\n{pinned(way)}")
+        words = ["--random-weights", "--target", "sm_90a", "--model", tmp_path / "m.toml", "-q"]
+        done = atlasc(config, *words, "-o", tmp_path / "plan.bin", "--cache-dir", kernel_cache, timeout=600)
+        assert done.returncode == 0, done.stderr
+        words = ["--device", "cuda", "--ranks", 8]
+        env = env | {"FAKE_CUDA_DEVICES": "8"}
+        found.append(logits(atlas, tmp_path / "plan.bin", tmp_path / "l.st", *words, env=env))
+    assert np.array_equal(*found)
+
+
+def test_drafts_of_sums_in_two_shots(atlas, plan_on, env):
+    """Verify and draft steps between those of decode, each with collectives of its own."""
+    more = "[speculate]\nrows = 3\n"
+    plans = [plan_on("qwen3_5_moe-trained", 2, x + more, kind=f"-drafts-{len(x)}") for x in ("", TWO)]
+    words = ["--device", "cuda", "--ranks", 2]
+    assert len({tuple(text(atlas, plan, *words, env=env)) for plan in plans}) == 1
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.4, 0.8])
+def test_a_rank_is_lost_in_two_shots(atlas, plan_on, env, delay):
+    run = begin(atlas, plan_on("qwen3", 2, TWO, kind="-sum_peers_two"), env | {"FAKE_CUDA_SLOW": "20000"})
+    while not (rank := other_rank(run)):
+        time.sleep(0.005)
+    time.sleep(delay)
+    os.kill(rank, signal.SIGKILL)
+    began = time.monotonic()
+    _, said = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5 and run.returncode == 10 and "rank 1" in said and KILLED in said
+
+
+def shots(atlasc, repo, tmp_path, ranks, more=""):
+    """{bytes of a part: the kernel that sums it} of a plan of 8B, by the cost model."""
+    (tmp_path / "m.toml").write_text(
+        "[runtime]\nslots = 256\nmax_context = 4096\n[phases]\nprefill = [2048]\ndecode = [1, 4, 16, 32, 64, 256]\n"
+        f"[parallel]\nranks = {ranks}\n{more}"
+    )
+    words = ["--random-weights", "--weights", "ref", "--target", "sm_90a", "--stop-after", "pick-kernels", "-d", "k"]
+    shape = repo / "tests/gpu/shapes/llama-3.1-8b.json"
+    done = atlasc(shape, *words, "--dry-run", "--model", tmp_path / "m.toml", "-q", timeout=300)
+    assert done.returncode == 0, done.stderr[-500:]
+    rows = re.findall(r"l0\.attn\.o\.part\[(\d+),4096\]bf16.*\n +(sum_\w+)", done.stdout + done.stderr)
+    return {int(n) * 8192: kernel for n, kernel in rows}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_shots_by_cost(atlasc, repo, tmp_path, ranks):
+    """By published times one shot takes L0 + (R - 1) S / B, two 1.5 L0 + 2 (R - 1) / R S / B: from which S on?"""
+    first, rate = {2: 5.0, 4: 5.4, 8: 5.8}[ranks], 300e3
+    saved = ((ranks - 1) - 2 * (ranks - 1) / ranks) / rate
+    least = 0.5 * first / saved if saved else float("inf")
+    found = shots(atlasc, repo, tmp_path, ranks)
+    assert len(found) >= 6
+    for size, kernel in found.items():  # what a rank reads and writes of its own memory counts a little too
+        if size <= 32768:
+            assert kernel == "sum_peers_push"
+        elif not 0.8 < size / least < 1.3:
+            assert kernel == ("sum_peers_two" if size > least else "sum_peers"), (size, found)
+    assert ("sum_peers_two" in found.values()) == (ranks > 2)
+
+
+def test_shots_that_are_not_asked_for(atlasc, repo, tmp_path):
+    """A ban, and NCCL where MODEL.toml says so, whatever it costs."""
+    found = shots(atlasc, repo, tmp_path, 8, '[[kernels.ban]]\ntemplate = "sum_peers_two"\n')
+    assert set(found.values()) == {"sum_peers_push", "sum_peers"}
+    found = shots(atlasc, repo, tmp_path, 8, "nccl_above = 1000000\n")
+    assert found[64 * 8192] == "sum_peers_two" and found[256 * 8192] == found[2048 * 8192] == "sum_nccl"

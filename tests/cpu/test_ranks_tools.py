@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from test_ranks_gpu import SMALL, env, plan_on  # noqa: F401 (fixtures)
+from test_ranks_gpu import SMALL, TWO, env, plan_on  # noqa: F401 (fixtures)
 
 ALL = "nccl_above = 0\n"
 RANKS = ["--ranks", 2]
@@ -46,14 +46,54 @@ def test_memory(atlas, plan_on, env):  # noqa: F811
     assert [line[:7] for line in done.stdout.splitlines() if "peak" in line] == ["rank 0:", "rank 1:"]
 
 
+MADE_BY_NCCL = 16 * (10 + 2 << 20)  # channels; what each takes for the rank before and the next, NVIDIA/nccl#1685
+
+
+def test_memory_of_nccl(atlas, plan_on, env):  # noqa: F811
+    """It is predicted of plans whose collectives it makes, and missed where it does not take it."""
+    plans = {more: plan_on("qwen3", 2, more, kind="-all" * bool(more)) for more in ("", ALL)}
+    of = {}
+    for more, plan in plans.items():
+        done = atlas("memory", plan, *RANKS, "--json", env=env | {"FAKE_NCCL_TAKES": str(12 << 20)})
+        memory = json.loads(done.stdout)
+        assert done.returncode == 0 and memory["measured"]["within"], done.stdout
+        assert memory["measured"]["other_ranks"][0]["within"]
+        of[more] = {item["item"]: item["bytes"] for item in memory["items"]}.get("buffers of NCCL")
+    assert of == {"": None, ALL: MADE_BY_NCCL}
+    done = atlas("memory", plans[ALL], *RANKS, env=env)
+    assert done.returncode == 1 and done.stdout.count("further apart than") == 2, done.stdout
+    each = {more: json.loads(atlas("audit", plan, "--json").stdout)["ranks"] for more, plan in plans.items()}
+    assert each[ALL]["bytes_of_each"] == each[""]["bytes_of_each"] + MADE_BY_NCCL
+
+
+@pytest.mark.parametrize(("above", "is_made"), [(1 << 20, False), (8191, True), (8192, False), (0, True)])
+def test_estimate_of_nccl(atlasc, repo, tmp_path, above, is_made):
+    """Of 64 rows of 64 columns in bf16: none is its where no part is that long."""
+    (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 2\nnccl_above = {above}\n")
+    words = [repo / "tests/fixtures/qwen3", "--model", tmp_path / "m.toml", "--estimate", "--json", "-q"]
+    items = json.loads(atlasc(*words).stdout)["each_rank"]["items"]
+    assert [i["bytes"] for i in items if i["item"] == "buffers of NCCL"] == [MADE_BY_NCCL] * is_made
+    words = [*words[:-3], "--dry-run", "--target", "sm_90a", "--memory-budget", 64 << 20]
+    done = atlasc(*words)
+    assert done.returncode == (7 if is_made else 0) and ("buffers of NCCL 192.0 MiB" in done.stderr) == is_made
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "more"),
-    [("qwen3", 2, ""), ("qwen3", 2, ALL), ("qwen3_moe", 4, ""), ("qwen3_5_moe-trained", 2, "[speculate]\nrows = 3\n")],
+    [
+        ("qwen3", 2, ""),
+        ("qwen3", 2, ALL),
+        ("qwen3_moe", 4, ""),
+        ("qwen3_moe", 4, TWO),
+        ("qwen3_5_moe-trained", 2, "[speculate]\nrows = 3\n"),
+    ],
 )
 def test_certificates(atlas, plan_on, env, tmp_path, name, ranks, more):  # noqa: F811
     """Of every launch on every rank: with drafts too, and of collectives whichever way they take."""
     plan = tmp_path / "plan.bin"
-    plan.write_bytes(plan_on(name, ranks, more, kind="-drafts" if "spec" in more else "-all" * bool(more)).read_bytes())
+    plan.write_bytes(
+        plan_on(name, ranks, more, kind={"": "", ALL: "-all", TWO: "-sum_peers_two"}.get(more, "-drafts")).read_bytes()
+    )
     done = atlas("verify", plan, "--certify", "--ranks", ranks, env=env, timeout=300)
     assert done.returncode == 0 and "certified:" in done.stderr, done.stdout[-800:] + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if re.match(r"(prefill|decode|verify)\[", line)]
@@ -98,3 +138,21 @@ def test_tools_start_their_ranks(atlas, plan_on, env, tmp_path, words):  # noqa:
     words = [words[0], plan_on("qwen3", 2), *words[1:], *RANKS, "--rank", 0, "--rendezvous", tmp_path / "meet"]
     done = atlas(*words, env=env)
     assert done.returncode == 2 and "starts all ranks itself" in done.stderr, done.stderr
+
+
+def test_kernels_of_a_plan_of_ranks(atlas, atlasc, plan_on, env, repo, tmp_path):  # noqa: F811
+    """tune times the kernels of one rank, on one GPU, but not collectives; bench times no launch alone."""
+    plan = tmp_path / "candidates.bin"
+    (tmp_path / "m.toml").write_text(f"{SMALL}[parallel]\nranks = 2\n")
+    words = ["--target", "sm_90a", "--model", tmp_path / "m.toml", "-o", plan, "--candidates", 2, "-q"]
+    done = atlasc(repo / "tests/fixtures/qwen3", *words, timeout=300)
+    assert done.returncode == 0, done.stderr
+    target = json.loads(atlas("audit", plan, "--json").stdout)["targets"][0]
+    assert target["n_candidates"] > 10 and any(x["op"] == "sum_peers" for x in target["phases"][0]["launches"])
+    for op in ("sum_peers", "gather_peers"):
+        done = atlas("tune", plan, "--only", op, env=env)
+        assert done.returncode == 2 and f"--only {op}: the plan has no candidate for it" in done.stderr, done.stderr
+    done = atlas("bench", plan, *RANKS, "--kernels", "-q", env=env)
+    assert done.returncode == 2 and "--kernels: a plan of several ranks: what is timed alone" in done.stderr, (
+        done.stderr
+    )

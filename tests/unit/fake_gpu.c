@@ -114,16 +114,11 @@ static void spoil(const RefCall *c, int slot, int byte)
 /* Collectives as kernels/templates/ranks/peers.cuh has them, by one block: parts of all ranks into c->ranks. */
 typedef struct Parts { const void *of[PLAN_MAX_RANKS]; float *floats[PLAN_MAX_RANKS]; } Parts;
 
-static void meet(const FakeGpu *g, const Buf *part, const void *own_part, uint32_t *own, int64_t words, RefCall *c,
-	Parts *parts)
+static void wait_for_all(const uint32_t *own, uint32_t *const *arena, uint32_t epoch)
 {
 	const int n = (int)own[PEER_RANKS], rank = (int)own[PEER_RANK];
-	const uint32_t epoch = ++own[PEER_EPOCH];
-	const int64_t slot = PEER_SLOTS + (int64_t)(epoch & 1) * (words - PEER_SLOTS) / 2;
-	uint32_t *arena[PLAN_MAX_RANKS], *stops;
-	memcpy(arena, own + PEER_ARENAS, sizeof arena);
+	uint32_t *stops;
 	memcpy(&stops, own + PEER_ABORT, sizeof stops);
-	memcpy(own + slot, own_part, (size_t)part->bytes);
 	for (int r = 0; r < n; r++)
 		if (r != rank)
 			__atomic_store_n(arena[r] + PEER_FLAGS + rank, epoch, __ATOMIC_RELEASE);
@@ -131,6 +126,18 @@ static void meet(const FakeGpu *g, const Buf *part, const void *own_part, uint32
 		while (r != rank && (int32_t)(__atomic_load_n(own + PEER_FLAGS + r, __ATOMIC_ACQUIRE) - epoch) < 0 &&
 			!__atomic_load_n(stops, __ATOMIC_RELAXED))
 			usleep(20);
+}
+
+static void meet(const FakeGpu *g, const Buf *part, const void *own_part, uint32_t *own, int64_t words, RefCall *c,
+	Parts *parts)
+{
+	const int n = (int)own[PEER_RANKS];
+	const uint32_t epoch = ++own[PEER_EPOCH];
+	const int64_t slot = PEER_SLOTS + (int64_t)(epoch & 1) * (words - PEER_SLOTS) / 2;
+	uint32_t *arena[PLAN_MAX_RANKS];
+	memcpy(arena, own + PEER_ARENAS, sizeof arena);
+	memcpy(own + slot, own_part, (size_t)part->bytes);
+	wait_for_all(own, arena, epoch);
 	for (int r = 0; r < n; r++) {
 		parts->floats[r] = g->driver->take((size_t)elements(part), sizeof(float));
 		ref_convert(&(RefOperand){.data = arena[r] + slot, .dtype = part->dtype}, 0, elements(part), parts->floats[r]);
@@ -140,17 +147,47 @@ static void meet(const FakeGpu *g, const Buf *part, const void *own_part, uint32
 	c->n_ranks = n;
 }
 
+static const Arg *arg_of(const Launch *l, const char *name)
+{
+	const Arg *found = NULL;
+	for (int i = 0; i < l->n_args; i++)
+		found = l->args[i].operand == op_operand(l->op, name) ? &l->args[i] : found;
+	return found;
+}
+
 static void meet_at(const FakeGpu *g, const Phase *p, const Launch *l, const void *params, RefCall *c, Parts *parts)
 {
-	const Arg *part = NULL, *peers = NULL;
-	for (int i = 0; i < l->n_args; i++) {
-		part = l->args[i].operand == op_operand(l->op, "part") ? &l->args[i] : part;
-		peers = l->args[i].operand == op_operand(l->op, "peers") ? &l->args[i] : peers;
-	}
+	const Arg *part = arg_of(l, "part"), *peers = arg_of(l, "peers");
 	const bool is_own = peers && l->op != OP_sum_nccl && l->op != OP_gather_nccl;
 	if (is_own && ((uint32_t *)address(params, peers))[PEER_RANKS] > 1)
 		meet(g, &p->bufs[part->buf], address(params, part), address(params, peers), elements(&p->bufs[peers->buf]), c,
 			parts);
+}
+
+/* The second shot: this rank has added all of z, but gives the others its piece and takes theirs of them. */
+static void swap_pieces(const Buf *buf, uint8_t *z, uint32_t *own, int64_t words)
+{
+	const int n = (int)own[PEER_RANKS], rank = (int)own[PEER_RANK];
+	const uint32_t epoch = ++own[PEER_EPOCH];
+	const int64_t slot = PEER_SLOTS + (int64_t)(epoch & 1) * (words - PEER_SLOTS) / 2, each = dtype_bytes(buf->dtype);
+	const int64_t from = elements(buf) * rank / n * each, to = elements(buf) * (rank + 1) / n * each;
+	uint32_t *arena[PLAN_MAX_RANKS];
+	memcpy(arena, own + PEER_ARENAS, sizeof arena);
+	for (int r = 0; r < n; r++)
+		if (r != rank)
+			memcpy((uint8_t *)(arena[r] + slot) + from, z + from, (size_t)(to - from));
+	wait_for_all(own, arena, epoch);
+	memcpy(z, own + slot, (size_t)from);
+	memcpy(z + to, (uint8_t *)(own + slot) + to, (size_t)(buf->bytes - to));
+	own[PEER_EPOCH]++;
+}
+
+static void meet_again(const TargetPlan *t, const Phase *p, const Launch *l, const void *params)
+{
+	const Arg *z = arg_of(l, "z"), *peers = arg_of(l, "peers");
+	if (peers && peers_in_two_shots(t->kernels[l->kernel].name) &&
+		((uint32_t *)address(params, peers))[PEER_RANKS] > 1)
+		swap_pieces(&p->bufs[z->buf], address(params, z), address(params, peers), elements(&p->bufs[peers->buf]));
 }
 
 static void execute(void *ctx, int number, const void *params)
@@ -200,6 +237,7 @@ static void execute(void *ctx, int number, const void *params)
 		}
 		g->driver->give(f);
 	}
+	meet_again(t, p, l, params);
 	g->n_executed++;
 }
 

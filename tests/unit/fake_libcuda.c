@@ -4,7 +4,8 @@
  * there are, FAKE_CUDA_DEVICES; what op FAKE_CUDA_BAD leaves in layer 0 is three times too large, "OP@N": on device N
  * alone; with FAKE_CUDA_LIES kernel nodes of the device of that number are said to be a block wider; with
  * FAKE_CUDA_IDLE kernels do nothing; each graph waits FAKE_CUDA_SLOW microseconds; once there is a file
- * FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"). The plan that is executed is the first word
+ * FAKE_CUDA_FAULT, no graph can be launched (CUDA's 719, "launch failed"); FAKE_CUDA_FAIL "K@N": the K-th call fails
+ * after the context of device N was taken. The plan that is executed is the first word
  * of the process's command line that ends in ".bin"; kernels of a process without one do nothing.
  * cuAtlasFakeDriver exists here alone: whoever reports results asks for it, since none is a GPU's.
  */
@@ -52,8 +53,14 @@ static int bad_device = -1, device_at_hand = -1;
 static CuResult retain_and_note(CuContext *context, CuDevice device)
 {
 	device_at_hand = device;
+	int fails_at = 0, fails_on = -1;
 	if (bad_device >= 0 && bad_device != device)
 		gpu.bad_factor = 0;
+	if (getenv("FAKE_CUDA_FAIL") && sscanf(getenv("FAKE_CUDA_FAIL"), "%d@%d", &fails_at, &fails_on) == 2 &&
+		fails_on == device) {
+		fake.fail_at = fake.calls + 1 + fails_at;
+		fake.fail_with = 999;
+	}
 	return retain_context(context, device);
 }
 

@@ -3,8 +3,9 @@
  * It holds ranks to what NCCL asks for: the same calls in the same order, with equal counts and types (else result 5),
  * a configuration that its version knows, nothing after an abort. In the environment: FAKE_NCCL_VERSION (23203);
  * FAKE_NCCL_FAIL "K" or "K@R": the K-th call of each process, or of rank R's from its joining on, fails with result 2;
- * FAKE_NCCL_DIE the same, but the process is killed; FAKE_NCCL_LOG: a file to which each call's name is added. It waits
- * for ever for a rank that does not come, as NCCL does.
+ * FAKE_NCCL_DIE the same, but the process is killed; FAKE_NCCL_LOG: a file to which each call's name is added;
+ * FAKE_NCCL_TAKES: bytes of the device for each channel of a communicator. It waits for ever for a rank that does not
+ * come, as NCCL does.
  */
 #include "artifacts/numbers.h"
 #include "runtime/ranks/nccl.h"
@@ -36,6 +37,7 @@ typedef struct Comm {
 	int n, rank, asked;
 	uint32_t made;
 	bool is_over;
+	CuPtr buffers;
 } Comm;
 
 typedef struct Config { size_t size; unsigned magic, version; int blocking, cga, min_blocks, max_blocks; } Config;
@@ -95,6 +97,35 @@ EXPORT int ncclGetUniqueId(NcclId *id)
 	return 0;
 }
 
+/* Of the driver that the process has opened; NULL = there is none. */
+static void *driver_call(const char *name)
+{
+	CuResult (*find)(const char *, void **, int, uint64_t, int *);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *fn = NULL;
+	void *at = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
+	int status;
+	memcpy(&find, &at, sizeof at);
+	return at && find(name, &fn, 13000, 0, &status) == CU_SUCCESS ? fn : NULL;
+}
+
+static CuResult take(Comm *c, int channels)
+{
+	const char *each = getenv("FAKE_NCCL_TAKES");
+	CuResult (*alloc)(CuPtr *, size_t);
+	void *at = each ? driver_call("cuMemAlloc") : NULL;
+	memcpy(&alloc, &at, sizeof at);
+	return at ? alloc(&c->buffers, (size_t)channels * (size_t)atoll(each)) : CU_SUCCESS;
+}
+
+static void give(const Comm *c)
+{
+	CuResult (*release)(CuPtr);
+	void *at = c->buffers ? driver_call("cuMemFree") : NULL;
+	memcpy(&release, &at, sizeof at);
+	if (at)
+		release(c->buffers);
+}
+
 EXPORT int ncclCommInitRankConfig(Comm **comm, int n, NcclId id, int rank, const Config *config)
 {
 	own_rank = rank;
@@ -108,14 +139,14 @@ EXPORT int ncclCommInitRankConfig(Comm **comm, int n, NcclId id, int rank, const
 	if (fd < 0 || ftruncate(fd, sizeof(World)) != 0)
 		return 2;
 	Comm *c = calloc(1, sizeof *c);
-	*c = (Comm){mmap(NULL, sizeof(World), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), n, rank, 0, 0, false};
+	*c = (Comm){mmap(NULL, sizeof(World), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), n, rank, 0, 0, false, 0};
 	close(fd);
 	atomic_fetch_add(&c->w->joined, 1);
 	while (atomic_load(&c->w->joined) < n)
 		usleep(100);
 	shm_unlink(id.bytes);
 	*comm = c;
-	return 0;
+	return take(c, config->min_blocks) == CU_SUCCESS ? 0 : 1;
 }
 
 EXPORT int ncclCommGetAsyncError(Comm *c, int *error)
@@ -127,6 +158,7 @@ EXPORT int ncclCommGetAsyncError(Comm *c, int *error)
 
 static int end(Comm *c)
 {
+	give(c);
 	munmap(c->w, sizeof *c->w);
 	free(c);
 	return 0;

@@ -52,10 +52,10 @@ static AtlasStatus both(Body *body, int which, AtlasError *error)
 
 static AtlasStatus compare(RankGroup *g, int rank, int which, AtlasError *error)
 {
-	RankFacts f = {.driver = 13000, .version = "1", .card = "GPU", .gpu = {(uint8_t)rank}};
+	RankFacts f = {.driver = 13000, .build = "1", .card = "GPU", .gpu = {(uint8_t)rank}};
 	f.plan[5] = (uint8_t)(which == 1 && rank);
 	f.schedule[31] = (uint8_t)(which == 2 && rank);
-	f.version[0] = which == 3 && rank ? '2' : '1';
+	f.build[0] = which == 3 && rank ? '2' : '1';
 	f.card[0] = which == 4 && rank ? 'H' : 'G';
 	f.driver += which == 5 && rank;
 	f.gpu[0] = which >= 6 ? 0 : f.gpu[0];

@@ -410,8 +410,9 @@ static AtlasStatus prepare(LaunchTimer *t)
 static AtlasStatus open_timer(LaunchTimer *t, Device *device)
 {
 	if (!cuda_view(device, &t->v))
-		return error_set(&t->error, ATLAS_UNSUPPORTED, "device %s has no launches to time%s", device->ops->kind,
-			strcmp(device->ops->kind, "cuda") == 0 ? " where the plan is for several ranks" : "");
+		return error_set(&t->error, ATLAS_UNSUPPORTED, strcmp(device->ops->kind, "cuda") == 0
+			? "a plan of several ranks: what is timed alone on rank 0 would wait for the others"
+			: "device %s has no launches to time", device->ops->kind);
 	for (int i = 0; i < t->v.plan->n_phases; i++)
 		if (t->v.plan->phases[i].kind == PROBE)
 			t->probe = &t->v.plan->phases[i];
