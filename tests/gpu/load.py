@@ -17,6 +17,9 @@ Arrivals of --rate are Poisson, from the seed, or with --even equally far apart.
 its last one. A second line has the gaps between their tokens while requests came, the longest too, and the seconds from
 the first of them to the end of the last: all of these the device is busy, so that of equal work the shorter is cheaper.
 
+--repeating: answers are of two ids, by their bias and at a temperature of 1 the first one mostly. So also with random weights
+drafts by n-grams are right, about two in three.
+
 --structured P: of 100 requests P are held to a schema, whose texts are longer than any answer. A second line has the gaps
 of these and of the others.
 """
@@ -111,6 +114,8 @@ async def ask(args, prompt, tokens=None, began=None, structured=False) -> Answer
         fields["ignore_eos"] = True
     if structured:
         fields["structured_outputs"] = {"json": SCHEMA}
+    if args.repeating:
+        fields |= {"temperature": 1, "logit_bias": {str(args.lowest): 100, str(args.lowest + 1): 98}}
     body = json.dumps(fields).encode()
     url = urllib.parse.urlsplit(args.url)
     head = (
@@ -289,7 +294,7 @@ def main():
     parser.add_argument("--in-flight", default="4,16,64", type=numbers)
     parser.add_argument("--rate", default="2,8,16", type=numbers, help="requests a second")
     parser.add_argument(
-        "--requests", type=int, default=0, help="of a row (default: 4 for each in flight, 20 s of a rate)"
+        "--requests", type=int, default=0, help="of a row (default: 4 for each in flight, --seconds of a rate)"
     )
     parser.add_argument(
         "--warm-up", type=int, default=-1, help="first requests that do not count (default: those in flight, 2 s)"
@@ -304,6 +309,8 @@ def main():
     parser.add_argument("--vocab", type=int, default=32000, help="ids are below")
     parser.add_argument("--lowest", type=int, default=1000, help="and not below this one, to miss control tokens")
     parser.add_argument("--structured", type=int, default=0, help="of 100 requests these are held to a schema")
+    parser.add_argument("--repeating", action="store_true", help="answers repeat themselves")
+    parser.add_argument("--seconds", type=float, default=20, help="of a row of --rate")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-ignore-eos", dest="ignore_eos", action="store_false")
@@ -319,7 +326,7 @@ def main():
     )
     for kind, run, values in (("in flight", in_flight, args.in_flight), ("a second", at_rate, args.rate)):
         for value in values:
-            total = args.requests or int(value * (4 if run is in_flight else 20)) or 1
+            total = args.requests or int(value * (4 if run is in_flight else args.seconds)) or 1
             warm_up = (
                 args.warm_up if args.warm_up >= 0 else min(total // 3, int(value * (1 if run is in_flight else 2)))
             )

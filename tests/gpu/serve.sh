@@ -9,6 +9,9 @@
 #   tests/gpu/serve.sh bars [DIR]                   8B at 128 and 32 streams beside atlas bench, loads with prefixes: DIR/serve-bars.txt
 #   tests/gpu/serve.sh drafts [DIR]                 loads of 35B that drafts, with and without: DIR/serve-drafts.txt;
 #                                                   TOKENIZER=FOLDER of its vocabulary: then with schemas too
+#   tests/gpu/serve.sh ngrams [DIR]                 loads of 8B with prefixes and drafts by n-grams, of which most are right:
+#                                                   DIR/serve-ngrams.txt; SECONDS_OF=20 of each rate
+#   tests/gpu/serve.sh soak [DIR] [SECONDS]         tests/serve/soak.py of two fixtures with drafts: DIR/serve-soak.txt
 #   tests/gpu/serve.sh cpu                          all of these of a fixture on the reference device: does the script run?
 #
 # BUILD is build. Of each shape: seconds to /ready; one stream, whose first token is to come within 1 ms of `atlas run`
@@ -47,6 +50,17 @@ plan() { # name shape, options on stdin; $words: more options of atlasc
 		-o "$build/serve/$1.bin" -q --cache-dir "$build/kernel-cache" "${words[@]}"
 }
 
+# Fixtures whose texts have the same bits beside others, and on whose few pages prefixes come and go.
+soaked() { # name fixture drafter
+	mkdir -p "$build/serve/$1" && cp tests/fixtures/"$2"/* "$build/serve/$1" || return 1
+	sed -i 's/"max_position_embeddings": 512/"max_position_embeddings": 1024/' "$build/serve/$1/config.json"
+	"$python" -c 'import sys; sys.path.insert(0, "tests/serve"); from soak import *; print(TEMPLATE)' >"$build/serve/$1/chat_template.jinja"
+	options 32 1024 '[128, 512]' '[1, 8, 32]' >"$build/serve/$1.toml"
+	printf '[kv]\npool_tokens = 24576\n%s[numerics]\ninvariant = true\n[speculate]\n%srows = 3\n' \
+		"$4" "$3" >>"$build/serve/$1.toml"
+	"$build/atlasc" "$build/serve/$1" --model "$build/serve/$1.toml" -o "$build/serve/$1.bin" -q --cache-dir "$build/kernel-cache"
+}
+
 plan_of() { # name
 	if [ "$1" = many ]; then
 		options 256 1024 '[128, 512, 2048]' '[1, 64, 256]' | plan many llama-3.1-8b
@@ -55,6 +69,12 @@ plan_of() { # name
 	elif [ "$1" = drafts ]; then
 		{ options 64 2048 '[128, 512, 2048]' '[1, 4, 16, 64]'; printf '[speculate]\nrows = 2\n'; } |
 			plan drafts qwen3.6-35b-a3b-fp8
+	elif [ "$1" = ngrams ]; then
+		{ options 64 2048 '[128, 512, 2048]' '[1, 4, 16, 64]'; printf '[speculate]\ndrafter = "ngram"\nrows = 4\n'; } |
+			plan ngrams llama-3.1-8b
+	elif [ "$1" = soak ]; then
+		soaked soak qwen3_5_moe-trained '' $'[cache]\nsnapshots = 8\n' &&
+			soaked soak-ngrams llama-trained $'drafter = "ngram"\n' ''
 	elif [ "$1" = mixed ]; then
 		options 48 6144 '[128, 512, 2048]' '[1, 2, 4, 8, 16, 32, 48]' | plan mixed llama-3.1-8b
 	else
@@ -236,6 +256,31 @@ drafts() { # name plan vocab
 	done
 }
 
+# Rates with drafts alone: what drafts bring shows in flight, where the same work waits for them.
+ngrams() { # name plan vocab
+	local how words=(--vocab "$3" --prompt $((context * 8)) --shared $((context * 4)) --answer "$long" --repeating --in-flight "$flights")
+	for how in ngram off; do
+		echo "-- --speculate $how"
+		start "$2" --speculate "$how" || return 1
+		load "${words[@]}" --rate ''
+		[ "$how" = off ] || load "${words[@]}" --in-flight '' --rate "$rates" --seconds "$seconds_of"
+		steps
+		drafted
+		stop
+	done
+}
+
+# Each fixture: its answers alone, then beside others; two thirds of the seconds go to the one that drafts with its head.
+soak() {
+	local name
+	for name in soak soak-ngrams; do
+		echo "== $name, tests/serve/soak.py PLAN --clients 64"
+		"$python" tests/serve/soak.py "$build/serve/$name.bin" --atlas "$build/atlas" --device "$device" --clients 64 --chat \
+			--seconds "$1" || bad=1
+		set -- $(($1 / 2))
+	done
+}
+
 many() { # name plan vocab
 	start "$2" || return 1
 	load --vocab "$3" --prompt "$context" --answer "$long" --in-flight 256 --rate '' --requests 256 --warm-up 0
@@ -264,21 +309,30 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$scratch"' EXIT
 verb=${1-}
 shift || true
 words=("$@") out=${1-$build/gpu-results} failed=0 bad=0
-flights=${FLIGHTS-4,16,64} rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
+flights=${FLIGHTS-4,16,64} seconds_of=${SECONDS_OF-20} rates=2,8,16 long=256 gaps='64 128 256 512' flight=16 each=80 crowd=768
 batches='128 32' drafter=mtp rate=5 arrivals=40 beside=1100 behinds='128 2048'
 ways=('--mixed off --max-gap 2048' '--mixed off --max-gap 512' default '--mixed off --max-gap 2048')
 case $verb in
 plans)
-	only='many mixed bars drafts'
+	only='many mixed bars drafts ngrams soak'
 	case " $names $only " in *" ${1-} "*) names=$1 only=; words=("${@:2}") ;; esac
 	for name in $names $only; do plan_of "$name" || failed=1; done ;;
-measure | gaps | many | mixed | bars | drafts)
+soak)
+	mkdir -p "$out"
+	[ -e "$build/serve/soak.bin" ] || plan_of soak || exit 1
+	{
+		echo "card, driver: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+		soak "${words[1]-60}"
+	} >"$out/serve-soak.txt" 2>&1
+	tail -n 40 "$out/serve-soak.txt"
+	failed=$bad ;;
+measure | gaps | many | mixed | bars | drafts | ngrams)
 	words=()
 	mkdir -p "$out"
 	case $verb in
 	measure) for name in $names; do on_gpu measure "$name" "$name" || failed=1; done ;;
 	gaps) on_gpu gaps gaps llama-3.1-8b || failed=1 ;;
-	bars | drafts | many) on_gpu "$verb" "$verb" "$verb" || failed=1 ;;
+	bars | drafts | ngrams | many) on_gpu "$verb" "$verb" "$verb" || failed=1 ;;
 	mixed) on_gpu mixed mixed mixed || failed=1 ;;
 	esac ;;
 cpu)
@@ -300,6 +354,8 @@ cpu)
 	"$build/atlasc" tests/fixtures/llama-trained --model "$scratch/drafts.toml" -o "$scratch/drafts.bin" --target none -q || exit 1
 	drafter=ngram TOKENIZER=tests/fixtures/llama-trained
 	drafts fixture "$scratch/drafts.bin" 2048 || failed=1
+	seconds_of=2
+	ngrams fixture "$scratch/drafts.bin" 2048 || failed=1
 	[ $bad = 0 ] || failed=1 ;;
 *) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 2 ;;
 esac
