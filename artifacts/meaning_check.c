@@ -380,12 +380,11 @@ static void embed_verify(Meaning *m)
 	embed(m, OP_verify_rows_v[4]);
 }
 
-/* q or k behind its norm, if it has one: of each head or, as the graph has it, of all of them as a row. */
+/* q or k, normed where the launch has weights for it: head by head, or all heads as one row where the graph does. */
 static int normed_heads(Meaning *m, int x, const char *name)
 {
-	const int norm = in(m, name);
-	return !norm ? x : is_of_graph(m, OP_rmsnorm, 2, x, norm) ? RESULT(m, OP_rmsnorm, x, norm)
-		: RESULT(m, OP_head_norm, x, norm);
+	const int w = in(m, name), is_row = w && is_of_graph(m, OP_rmsnorm, 2, x, w);
+	return !w ? x : is_row ? RESULT(m, OP_rmsnorm, x, w) : RESULT(m, OP_head_norm, x, w);
 }
 
 static void write_keys(Meaning *m, int k, int v, int row_pos)
@@ -403,9 +402,8 @@ static void write_keys(Meaning *m, int k, int v, int row_pos)
 static int turn_and_write(Meaning *m, int row_pos)
 {
 	const int v_at = all(m, "qkv").n == 2 ? 1 : 2; /* of two pieces the second is v too */
-	const int q = piece(m, "qkv", 0, 2);
 	write_keys(m, piece(m, "qkv", 1, 2), piece(m, "qkv", v_at, v_at + 1), row_pos);
-	return RESULT(m, OP_rope, normed_heads(m, q, "q_norm"), in(m, "inv_freq"), row_pos);
+	return RESULT(m, OP_rope, normed_heads(m, piece(m, "qkv", 0, 2), "q_norm"), in(m, "inv_freq"), row_pos);
 }
 
 static void rope_write(Meaning *m) { set(m, "q", turn_and_write(m, in(m, "row_pos"))); }
@@ -788,24 +786,22 @@ static void draw_draft(Meaning *m)
 /* What the head reads, of embedded tokens and rows. */
 static void join_normed(Meaning *m, int embedded, int x)
 {
-	const int e = normed(m, embedded, "embedding_norm");
-	set(m, "z", RESULT(m, OP_join, e, normed(m, x, "hidden_norm")));
+	set(m, "z", RESULT(m, OP_join, normed(m, embedded, "embedding_norm"), normed(m, x, "hidden_norm")));
 }
 
 static void draft_first(Meaning *m)
 {
 	APPLY(m, OP_draft_rows, {in(m, "row_slot"), in(m, "slot_token"), in(m, "slot_len")});
-	const int held = RESULT(m, OP_recall, in(m, "row_slot"), in(m, "held"));
 	set(m, "row_token", OP_draft_rows_v[3]);
 	set(m, "row_pos", OP_draft_rows_v[4]);
 	set(m, "draft_len", VALUE(m, OF_LENGTHS, OP_draft_rows_v[4]));
-	join_normed(m, RESULT(m, OP_embed, OP_draft_rows_v[3], in(m, "table")), held);
+	join_normed(m, RESULT(m, OP_embed, OP_draft_rows_v[3], in(m, "table")),
+		RESULT(m, OP_recall, in(m, "row_slot"), in(m, "held")));
 }
 
 static void draft_next(Meaning *m)
 {
-	const int n = normed(m, in(m, "x"), "norm");
-	join_normed(m, RESULT(m, OP_embed, in(m, "row_token"), in(m, "table")), n);
+	join_normed(m, RESULT(m, OP_embed, in(m, "row_token"), in(m, "table")), normed(m, in(m, "x"), "norm"));
 }
 
 static void follow_rows(Meaning *m)
@@ -903,12 +899,10 @@ static void find_difference(const Meaning *m, int *ours, int *graphs)
 	for (;;) {
 		const Node *a = &m->nodes[*ours], *b = &m->nodes[*graphs];
 		int i = 0;
-		if (!*ours || !*graphs || a->kind != b->kind || a->out != b->out || a->n != b->n || a->kind == OF_TENSOR ||
-			a->kind == OF_WEIGHTS)
-			return;
 		while (i < a->n && a->operands[i] == b->operands[i])
 			i++;
-		if (i == a->n)
+		if (!*ours || !*graphs || a->kind != b->kind || a->out != b->out || a->n != b->n || a->kind == OF_TENSOR ||
+			a->kind == OF_WEIGHTS || i == a->n)
 			return;
 		*ours = a->operands[i];
 		*graphs = b->operands[i];
@@ -928,14 +922,14 @@ static bool compare(Meaning *m)
 	if (first < 0 || !m->has_memory)
 		return true;
 	const Buf *b = &m->p->bufs[first];
-	const Launch *l = &m->p->launches[m->writer[first]];
 	int ours = whole(m, m->of_buf[first]), graphs = m->of_tensor[b->tensor];
 	char seen[128], expected[128];
 	find_difference(m, &ours, &graphs);
 	say(m, ours, seen, sizeof seen);
 	say(m, graphs, expected, sizeof expected);
 	return REFUSE("%s launch %d (%s): %s is not what the graph computes: of %s, where the graph has %s",
-		PHASE_LABEL(m->p), m->writer[first], op_table[l->op].name, b->name, seen, expected);
+		PHASE_LABEL(m->p), m->writer[first], op_table[m->p->launches[m->writer[first]].op].name, b->name, seen,
+		expected);
 }
 
 static bool check_phase(Meaning *m)
@@ -945,8 +939,7 @@ static bool check_phase(Meaning *m)
 	memset(m->table, 0, sizeof *m->table * (size_t)m->table_size);
 	m->of_buf = calloc((size_t)m->p->n_bufs + 1, sizeof *m->of_buf);
 	m->writer = malloc(((size_t)m->p->n_bufs + 1) * sizeof *m->writer);
-	bool good = m->of_buf && m->writer;
-	m->has_memory = good;
+	bool good = m->has_memory = m->of_buf && m->writer;
 	for (int i = 0; good && i < m->p->n_bufs; i++)
 		m->writer[i] = -1;
 	if (good)
@@ -964,8 +957,7 @@ static bool check_phase(Meaning *m)
 		if (m->is_elsewhere && !m->is_in_layer && m->has_memory)
 			odd(m, "it computes what the graph has in another layer");
 		if (m->odd)
-			good = REFUSE("%s launch %d (%s): %s", PHASE_LABEL(m->p), i, op_table[m->l->op].name,
-				m->odd);
+			good = REFUSE("%s launch %d (%s): %s", PHASE_LABEL(m->p), i, op_table[m->l->op].name, m->odd);
 	}
 	good = good && compare(m);
 	free(m->of_buf);

@@ -380,15 +380,14 @@ OP(attention_rows, OP_FUSED, "HDIM NH NKV PAGE SCALE WINDOW CHUNKED", "attention
 	INOUT(own, arrived, "ROWS, NH"), OUT(floats, o, "ROWS, NH * HDIM")
 OP(attention_step, OP_FUSED,
 	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_WHOLE NORM_ONE",
-	"decode, and verify of a row a slot: slot_rows; rope_write, where NORM_WHOLE with rmsnorm of q and of k in place of "
-	"head_norm; attention; where GATED sigmoid_gate by element. Of the launch alone: part, part_ml, sums of PARTS runs "
-	"of a history and their maxima; arrived, blocks that are done",
+	"decode, and verify of a row a slot: slot_rows; rope_write, where NORM_WHOLE with rmsnorm of q and k; attention; "
+	"where GATED sigmoid_gate by element. Of the launch alone: part, part_ml, sums of PARTS runs of a history and "
+	"their maxima; arrived, blocks that are done",
 	STEP, ATTENDED("(NORM_WHOLE * (NH - 1) + 1) * ", "(NORM_WHOLE * (NKV - 1) + 1) * "))
 OP(attention_verify, OP_FUSED,
 	"HDIM NH NKV V_IS_K GATED PAGE SCALE WINDOW CHUNKED ROTARY NEIGHBOURS ROTATE ROPE_FACTOR EPS NORM_ONE EACH",
 	"verify, EACH rows of a slot: positions of verify_rows; rope_write; attention; where GATED sigmoid_gate. part, "
-	"part_ml, arrived as in attention_step",
-	STEP, ATTENDED("", ""))
+	"part_ml, arrived as in attention_step", STEP, ATTENDED("", ""))
 OP(gate_rows, OP_FUSED, "", "sigmoid_gate, of rows in use: the gate is the last N columns of gates",
 	STEP, IN(floats, x, "ROWS, N"), IN(floats, gates, "ROWS, COLS"), OUT(floats, y, "ROWS, N"))
 OP(conv_rows, OP_FUSED, "TAPS",

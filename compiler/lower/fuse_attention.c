@@ -23,21 +23,18 @@ static bool new_keys(Fuser *f, NewKeys *n, const GraphOp *v_norm)
 	n->k = operand(n->k_norm ? n->k_norm : n->k_rope, "x");
 	n->v = n->v_norm ? operand(n->v_norm, "x") : operand(n->write, "v");
 	n->v_is_k = n->v == n->k;
-	const Attrs *a = &n->write->attrs;
-	int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = (int64_t)a->n_kv_heads * a->head_dim;
+	const int64_t nq = f->c->graph.tensors[n->q].shape[1], nkv = f->c->graph.tensors[n->k].shape[1];
 	const View *q = &f->views[n->q], *k = &f->views[n->k], *v = &f->views[n->v];
 	bool same_turn = operand(n->q_rope, "inv_freq") == operand(n->k_rope, "inv_freq") &&
 		operand(n->q_rope, "row_pos") == operand(n->write, "row_pos") &&
 		operand(n->k_rope, "row_pos") == operand(n->write, "row_pos") &&
 		n->q_rope->attrs.rotate == n->k_rope->attrs.rotate &&
 		n->q_rope->attrs.neighbours == n->k_rope->attrs.neighbours;
-	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k"))
-		return false;
-	if ((n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
+	if (!same_turn || !flows(f, n->k_rope, "y", n->write, "k") ||
+		(n->q_norm && !flows(f, n->q_norm, "y", n->q_rope, "x")) ||
 		(n->k_norm && !flows(f, n->k_norm, "y", n->k_rope, "x")) ||
-		(n->v_norm && !flows(f, n->v_norm, "y", n->write, "v")))
-		return false;
-	if (f->uses[n->q] != 1 || f->uses[n->k] != (n->v_is_k ? 2 : 1) || f->uses[n->v] != f->uses[n->k])
+		(n->v_norm && !flows(f, n->v_norm, "y", n->write, "v")) || f->uses[n->q] != 1 ||
+		f->uses[n->k] != (n->v_is_k ? 2 : 1) || f->uses[n->v] != f->uses[n->k])
 		return false;
 	const int64_t width = q->tensor < 0 ? 0 : f->low->tensors.at[q->tensor].shape[1];
 	const int64_t v_at = n->v_is_k ? nq : nq + nkv;

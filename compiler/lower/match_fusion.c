@@ -92,16 +92,12 @@ static bool may_move(Fuser *f, const Fusion *x, int i)
 	return true;
 }
 
-static bool is_of_answers(const Fuser *f)
-{
-	const bool has_own_slots = f->low->kind == DECODE || (f->low->kind == VERIFY && f->low->each == 1);
-	return has_own_slots && !f->c->model.options.is_invariant && !f->c->ranks.n;
-}
-
 /* Is op i a member? moves: the first one, and may the others move up to it? */
 static bool is_member(Fuser *f, const Fusion *x, int i, bool moves)
 {
-	if (x->reads_columns == COLUMNS_OF_ANSWERS && !is_of_answers(f))
+	const bool has_own_slots = f->low->kind == DECODE || (f->low->kind == VERIFY && f->low->each == 1);
+	const bool may_differ = has_own_slots && !f->c->model.options.is_invariant && !f->c->ranks.n;
+	if (x->reads_columns == COLUMNS_OF_ANSWERS && !may_differ)
 		return false;
 	for (int k = 0; k < x->n; k++) {
 		if (x->members[k].kind != op_at(f, i)->kind || x->members[k].stays)

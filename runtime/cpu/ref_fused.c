@@ -279,14 +279,12 @@ static void round_heads(const RefCall *c, RefOperand x)
 /* In place. Over all heads it is an op of rows, whose result is rounded like theirs. */
 static void norm_heads(const RefCall *c, RefOperand x, RefOperand norm)
 {
-	if (!norm.data)
-		return;
-	if (!c->attrs.norm_whole) {
+	if (norm.data && !c->attrs.norm_whole)
 		RUN(c, OP_head_norm, x, norm, x);
-		return;
+	else if (norm.data) {
+		RUN(c, OP_rmsnorm, x, norm, x);
+		round_rows(c, x);
 	}
-	RUN(c, OP_rmsnorm, x, norm, x);
-	round_rows(c, x);
 }
 
 static void turn_and_write(const RefCall *c, RefOperand row_pos, RefOperand turned_q)
