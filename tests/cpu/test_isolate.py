@@ -24,7 +24,7 @@ def test_text_does_not_depend_on_neighbours(build_dir, small_plan_of, how, rows)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["differed"] == told["scores_differed"] == 0, told
-    assert told["compared"] > 12 and told["cancelled"] > 3 and told["scored"] > 3, told
+    assert told["compared"] > 12 and told["cancelled"] > 2 and told["scored"] > 2, told
     assert (told["accepted"] > 0) == (how == "mtp"), told
 
 
