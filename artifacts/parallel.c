@@ -1,7 +1,10 @@
 /* parallel.c - threads that live as long as one loop: starting one takes some 30 us, and loops take milliseconds. */
 #include "artifacts/parallel.h"
 
+#include <stdlib.h>
 #include <unistd.h>
+
+enum { PAGE = 4096, PIECE = 1 << 21 /* bytes, of what a thread brings in at a time */ };
 
 static void work(Parallel *p)
 {
@@ -42,4 +45,20 @@ void parallel_run(int64_t n, int most, ParallelFn *fn, void *ctx)
 	Parallel p;
 	parallel_start(&p, n, most, fn, ctx);
 	parallel_wait(&p);
+}
+
+static void touch(void *memory, int64_t item)
+{
+	for (int64_t at = 0; at < PIECE; at += PAGE)
+		((volatile char *)memory)[item * PIECE + at] = 0;
+}
+
+void *parallel_memory(int64_t bytes)
+{
+	const int64_t pieces = bytes / PIECE + 1;
+	void *memory = malloc((size_t)(pieces * PIECE));
+	if (!memory)
+		return NULL;
+	parallel_run(pieces, PARALLEL_MOST, touch, memory);
+	return memory;
 }

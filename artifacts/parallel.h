@@ -30,4 +30,8 @@ void parallel_wait(Parallel *p);
 /* Both. */
 void parallel_run(int64_t n, int most, ParallelFn *fn, void *ctx);
 
+/* Memory of that many bytes for free(), NULL = there is none. All threads bring its pages in: who copies gigabytes into
+ * fresh pages alone mostly waits for these. */
+void *parallel_memory(int64_t bytes);
+
 #endif

@@ -47,10 +47,8 @@ int trace_prompt(const Args *args, const AtlasPlan *plan, AtlasSession *session,
 	if (follows && (trace->n_layers != follows->n_layers || trace->hidden_dim != follows->hidden_dim))
 		return cli_say(args, EXIT_BAD_INPUT, "layers cannot start from outputs of layers with another shape");
 	const bool at_once = follows || (wants_hidden && !trace->is_gpu); /* the reference has no other way to run */
-	if (at_once) /* what the layers leave, the logits start from */
-		status = session_walk(session, tokens->ids, tokens->n, keep_layer, keep_logits, trace);
-	else if (wants_hidden)
-		status = session_walk(session, tokens->ids, tokens->n, keep_layer, NULL, trace);
+	if (at_once || wants_hidden) /* at once, the logits start from what the layers leave */
+		status = session_walk(session, tokens->ids, tokens->n, keep_layer, at_once ? keep_logits : NULL, trace);
 	if (status == ATLAS_OK && !at_once) /* by the graphs that serve; layers came launch by launch */
 		status = atlas_score(session, tokens->ids, tokens->n, keep_logits, trace);
 	if (status == ATLAS_STOPPED)

@@ -1,14 +1,11 @@
 #include "runtime/cpu/cpu_weights.h"
+#include "artifacts/parallel.h"
 #include "artifacts/random_weights.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-enum {
-	UNIT = 4096, /* bytes: whole elements of every dtype */
-	LARGE = 1 << 21 /* a large page */
-};
+enum { UNIT = 4096 /* bytes: whole elements of every dtype */ };
 
 typedef struct Making { const DeviceConfig *config; const Weight *of; uint8_t *to; } Making;
 
@@ -33,11 +30,9 @@ AtlasStatus cpu_make_weights(const DeviceConfig *config, Pool *pool, const uint8
 			from = g->weights[i].offset;
 	const int64_t bytes = g->weight_arena_bytes - from;
 	const int64_t host = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-	if (bytes > 0 && (bytes > host || !(*made = aligned_alloc(LARGE, ((size_t)bytes + LARGE) / LARGE * LARGE))))
+	if (bytes > 0 && (bytes > host || !(*made = parallel_memory(bytes))))
 		return error_set(error, ATLAS_NO_MEMORY, "the plan's weights are made at open: %.1f GiB, the host has %.1f",
 			(double)bytes / 0x1p30, (double)host / 0x1p30);
-	if (*made)
-		madvise(*made, (size_t)bytes, MADV_HUGEPAGE);
 	for (int i = 0; i < g->n_weights; i++)
 		if (g->weights[i].made) {
 			Making m = {config, &g->weights[i], *made + (g->weights[i].offset - from)};

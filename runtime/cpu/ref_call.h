@@ -24,6 +24,13 @@ static inline int64_t ref_dim(const RefCall *c, const char *name, int i)
 	return ref_arg(c, name)->shape[i];
 }
 
+static inline float ref_element(const RefOperand *from, int64_t i)
+{
+	float value;
+	ref_convert(from, i, 1, &value);
+	return value;
+}
+
 /* x within bounds; a NaN stays one. */
 static inline double ref_within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 

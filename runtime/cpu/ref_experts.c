@@ -66,10 +66,7 @@ void ref_route(const RefCall *c)
 /* What an expert is chosen by: never what it is worth. */
 static double score_of(const float *logits, const RefOperand *bias, int e)
 {
-	float more = 0;
-	if (bias->data)
-		ref_convert(bias, e, 1, &more);
-	return sigmoid((double)logits[e]) + (double)more;
+	return sigmoid((double)logits[e]) + (double)(bias->data ? ref_element(bias, e) : 0);
 }
 
 /* Is the group among the best: fewer than `most` have a larger sum of two, or the same and a lower number? */
@@ -121,10 +118,8 @@ void ref_scale_shares(const RefCall *c)
 	const int64_t n = ref_dim(c, "share", 0) * ref_dim(c, "share", 1), n_experts = ref_dim(c, "w", 0);
 	for (int64_t i = 0; i < n; i++) {
 		const int64_t e = ref_ints(c, "expert")[i];
-		float w = 0; /* of a row that a lying graph made */
-		if (e >= 0 && e < n_experts)
-			ref_convert(ref_arg(c, "w"), e, 1, &w);
-		ref_floats(c, "y")[i] = ref_floats(c, "share")[i] * w;
+		ref_floats(c, "y")[i] = ref_floats(c, "share")[i] * /* 0: of a row that a lying graph made */
+			(e >= 0 && e < n_experts ? ref_element(ref_arg(c, "w"), e) : 0);
 	}
 }
 
@@ -142,10 +137,7 @@ typedef struct Matrices {
 /* One matrix [n, k] becomes matrices [1, n, k]. */
 static RefOperand as_matrices(const RefOperand *x)
 {
-	RefOperand y = *x;
-	if (y.n_dims == 2)
-		y = (RefOperand){x->data, x->dtype, 3, {1, x->shape[0], x->shape[1]}, false};
-	return y;
+	return x->n_dims == 2 ? (RefOperand){x->data, x->dtype, 3, {1, x->shape[0], x->shape[1]}, false} : *x;
 }
 
 static RefOperand optional(const RefCall *c, const char *name)
@@ -153,7 +145,7 @@ static RefOperand optional(const RefCall *c, const char *name)
 	return op_operand(c->op, name) >= 0 ? *ref_arg(c, name) : (RefOperand){0};
 }
 
-/* The operand w with its scales, of n pieces, NULL = there is none; of the shared expert the size of blocks is its own. */
+/* The operand w with its scales, data NULL = there is none; of the shared expert the size of blocks is its own. */
 static Matrices matrices(const RefCall *c, const char *w, int pieces)
 {
 	char scale[48], row_scale[48];
@@ -170,13 +162,6 @@ static Matrices matrices(const RefCall *c, const char *w, int pieces)
 		c->op == OP_experts_gelu || c->op == OP_experts_up_gelu};
 }
 
-static float element_at(const RefOperand *from, int64_t i)
-{
-	float value;
-	ref_convert(from, i, 1, &value);
-	return value;
-}
-
 /* Row n of expert e; room [k]. */
 static void unpack(const Matrices *m, int64_t e, int64_t n, float *room)
 {
@@ -187,12 +172,12 @@ static void unpack(const Matrices *m, int64_t e, int64_t n, float *room)
 
 typedef struct Slice { int64_t part, parts; } Slice; /* of columns */
 
-static Slice whole(void) { return (Slice){0, 1}; }
+static const Slice whole = {0, 1};
 static Slice slice_of(const RefCall *c) { return (Slice){c->part, c->parts ? c->parts : 1}; }
 static int64_t first_of(Slice s, int64_t n) { return n * s.part / s.parts; }
 static int64_t end_of(Slice s, int64_t n) { return n * (s.part + 1) / s.parts; }
 
-/* A row on its way through an expert, where what comes of it goes to, and its number among the pairs of the call. */
+/* A row that goes through expert e, the place of what comes of it, and its number among the pairs. */
 typedef struct Routed { const float *x; float *y; double factor; int64_t e, pair; } Routed;
 
 static bool is_next(const Routed *r, int64_t i) { return i == 0 || r[i].e != r[i - 1].e; }
@@ -201,7 +186,7 @@ static bool is_next(const Routed *r, int64_t i) { return i == 0 || r[i].e != r[i
 static double gated(const Matrices *up, int64_t at, float gate, float other)
 {
 	if (up->bias.data) {
-		const double own = gate + element_at(&up->bias, at), more = other + element_at(&up->bias, at + up->apart);
+		const double own = gate + ref_element(&up->bias, at), more = other + ref_element(&up->bias, at + up->apart);
 		const double within = ref_within(own, -INFINITY, up->limit);
 		return (ref_within(more, -up->limit, up->limit) + 1) * within * sigmoid(up->slope * within);
 	}
@@ -209,8 +194,8 @@ static double gated(const Matrices *up, int64_t at, float gate, float other)
 	return ref_within(acted, -INFINITY, up->limit) * ref_within(other, -up->limit, up->limit);
 }
 
-/* y[n] = factor * what gate and up make of x, of n rows in the order of their experts, for which a row of weights is
- * unpacked once; room [2 * k]. */
+/* y[n] = factor * what gate and up make of x, of rows in the order of experts: a row of weights is unpacked once for
+ * all of an expert's; room [2 * k]. */
 static void bring_up(const Matrices *up, const Routed *rows, int64_t n_rows, Slice s, float *room)
 {
 	for (int64_t n = first_of(s, up->n / 2); n < end_of(s, up->n / 2); n++)
@@ -247,17 +232,16 @@ static void of_experts(const RefCall *c, bool is_clamped)
 	double *sum = ref_take(c, sizeof(double) * (size_t)up.k + sizeof(float) * (size_t)(widest + up.k + down.k));
 	float *room = (float *)(sum + up.k), *made = room + widest, *hidden = made + up.k;
 	for (int64_t t = c->part; t < rows && sum; t += c->parts ? c->parts : 1) {
-		for (int64_t i = 0; i < up.k; i++)
-			sum[i] = 0;
+		memset(sum, 0, sizeof *sum * (size_t)up.k);
 		for (int64_t j = 0; j < active; j++) {
 			const int64_t e = ref_ints(c, "expert")[t * active + j];
 			const double share = (double)ref_floats(c, "share")[t * active + j];
 			if (e < 0 || e >= n_experts) /* of a row that a lying graph made */
 				continue;
-			bring_up(&up, &(Routed){ref_floats(c, "x") + t * up.k, hidden, 1, e, 0}, 1, whole(), room);
+			bring_up(&up, &(Routed){ref_floats(c, "x") + t * up.k, hidden, 1, e, 0}, 1, whole, room);
 			for (int64_t i = 0; i < up.k; i++) {
 				bring_down(&down, &(Routed){hidden, made, 1, e, 0}, 1, i, 1, room);
-				sum[i] += share * (made[i] + (bias.data ? element_at(&bias, e * up.k + i) : 0));
+				sum[i] += share * (made[i] + (bias.data ? ref_element(&bias, e * up.k + i) : 0));
 			}
 		}
 		for (int64_t i = 0; i < up.k; i++)
@@ -267,8 +251,8 @@ static void of_experts(const RefCall *c, bool is_clamped)
 
 void ref_experts(const RefCall *c) { of_experts(c, false); }
 void ref_experts_clamped(const RefCall *c) { of_experts(c, true); }
-void ref_experts_limited(const RefCall *c) { ref_experts(c); }
-void ref_experts_gelu(const RefCall *c) { ref_experts(c); }
+void ref_experts_limited(const RefCall *c) { of_experts(c, false); }
+void ref_experts_gelu(const RefCall *c) { of_experts(c, false); }
 
 /* The fused ops of experts, which are parts of that one ------------------------------------------------------ */
 
@@ -293,7 +277,10 @@ void ref_group_own(const RefCall *c) { ref_group_rows(c); }
 
 /* The places of pairs in an array of their rows. */
 typedef struct Places { float *at; int64_t per_row, per_pair; } Places;
-static float *place(Places p, int64_t pair, int64_t active) { return p.at + pair / active * p.per_row + pair % active * p.per_pair; }
+static float *place(Places p, int64_t pair, int64_t active)
+{
+	return p.at + pair / active * p.per_row + pair % active * p.per_pair;
+}
 
 /* The pairs of rows in use in the order of experts, which are in `expert`, or in `pair` and `first`; of these, pairs
  * and places that there are none of are left out. */
@@ -372,7 +359,7 @@ static void down_of(const RefCall *c, int64_t rows)
 	for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
 		bring_down(&down, routed, n, i, 1, room);
 		for (int64_t r = 0; bias.data && r < n; r++)
-			routed[r].y[i] += ref_floats(c, "share")[routed[r].pair] * element_at(&bias, routed[r].e * down.n + i);
+			routed[r].y[i] += ref_floats(c, "share")[routed[r].pair] * ref_element(&bias, routed[r].e * down.n + i);
 	}
 	const Places rest = {h.at + active * down.k, width, 0}, last = {y.at + active * down.n, y.per_row, 0};
 	const int64_t n_rows = shared.codes.w.data ? route_all(c, rest, last, none, rows, routed) : 0;
@@ -386,7 +373,8 @@ void ref_experts_down_biased(const RefCall *c) { down_of(c, ref_dim(c, "pair", 0
 void ref_experts_down(const RefCall *c)
 {
 	const Matrices down = matrices(c, "down", 1), shared = matrices(c, "shared_down", 1);
-	const int64_t rows = ref_dim(c, "h", 0), active = c->attrs.n_active, pairs = rows * active, width = ref_dim(c, "h", 1);
+	const int64_t rows = ref_dim(c, "h", 0), active = c->attrs.n_active, pairs = rows * active;
+	const int64_t width = ref_dim(c, "h", 1);
 	const Slice s = slice_of(c);
 	const Places h = {ref_floats(c, "h"), width, down.k}, none = {NULL, 0, 0};
 	float *room = take_row(c), *term = ref_take(c, sizeof *term * (size_t)(pairs + rows)); /* of pairs, then shared */
@@ -396,8 +384,7 @@ void ref_experts_down(const RefCall *c)
 	const int64_t n = route_pairs(c, h, (Places){term, active, 1}, none, pairs, down.codes.w.shape[0], routed);
 	const Places rest = {h.at + active * down.k, width, 0}, last = {term + pairs, 1, 0};
 	const int64_t n_rows = shared.codes.w.data ? route_all(c, rest, last, none, rows, routed + n) : 0;
-	for (int64_t i = 0; i < pairs + rows; i++)
-		term[i] = 0;
+	memset(term, 0, sizeof *term * (size_t)(pairs + rows));
 	for (int64_t i = first_of(s, down.n); i < end_of(s, down.n); i++) {
 		bring_down(&down, routed, n, i, 0, room);
 		bring_down(&shared, routed + n, n_rows, i, 0, room);
@@ -407,7 +394,7 @@ void ref_experts_down(const RefCall *c)
 				const int64_t e = ref_ints(c, "expert")[p];
 				sum += (double)term[p];
 				if (e >= 0 && e < down.codes.w.shape[0] && ref_has(c, "down_bias"))
-					sum += (double)ref_floats(c, "share")[p] * element_at(ref_arg(c, "down_bias"), e * down.n + i);
+					sum += (double)ref_floats(c, "share")[p] * ref_element(ref_arg(c, "down_bias"), e * down.n + i);
 			}
 			if (shared.codes.w.data)
 				sum += (double)term[pairs + t];
@@ -461,7 +448,7 @@ void ref_experts_up_fp8(const RefCall *c)
 		const bool is_shared = e == up.codes.w.shape[0];
 		ref_values_of(ref_floats(c, "x") + i * up.k, up.k, ref_floats(c, "x_scale") + i, all, x);
 		bring_up(is_shared ? &shared : &up,
-			&(Routed){x, h, (double)ref_floats(c, "share")[share], is_shared ? 0 : e, 0}, 1, whole(), room);
+			&(Routed){x, h, (double)ref_floats(c, "share")[share], is_shared ? 0 : e, 0}, 1, whole, room);
 		ref_codes_of(h, up.piece, ref_floats(c, "h") + i * up.piece, ref_floats(c, "h_scale") + i, all);
 	}
 }

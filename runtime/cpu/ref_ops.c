@@ -42,13 +42,6 @@ void ref_convert(const RefOperand *from, int64_t first, int64_t n, float *out)
 	numbers_convert(from->dtype, from->data, first + i, n - i, out + i);
 }
 
-static float element(const RefOperand *from, int64_t i)
-{
-	float out;
-	ref_convert(from, i, 1, &out);
-	return out;
-}
-
 /* Sums of products ------------------------------------------------------------ */
 
 /* Adds the products of a[0..n) and b[0..n) to the lanes, element i to lane i % LANES. */
@@ -103,23 +96,24 @@ void ref_unpack(const RefCodes *x, int64_t row, int64_t scale_row, int64_t k, in
 	for (int64_t i = 0; x->scale.data && i < count;) {
 		const int64_t block = (k + i) / x->block_k, last = (k + count - 1) / x->block_k;
 		const int64_t n = last - block < SCALES ? last - block + 1 : SCALES, end = (block + n) * x->block_k - k;
-		const int64_t at = scale_row * x->scale.shape[x->scale.n_dims - 1] + block, some = (end < count ? end : count) - i;
+		const int64_t at = scale_row * x->scale.shape[x->scale.n_dims - 1] + block;
+		const int64_t some = (end < count ? end : count) - i;
 		ref_convert(&x->scale, at, n, scales);
 		for (int64_t z = 0; x->scale.dtype == DT_f32z && z < n; z++) {
-			uint32_t zeroed;
-			memcpy(&zeroed, (const char *)x->scale.data + 4 * (at + z), sizeof zeroed);
-			zeros[z] = (float)numbers_zero(zeroed);
+			uint32_t both;
+			memcpy(&both, (const char *)x->scale.data + 4 * (at + z), sizeof both);
+			zeros[z] = (float)numbers_zero(both);
 		}
 		scale_blocks(out + i, some, (block + 1) * x->block_k - k - i, x->block_k, scales, zeros);
 		i += some;
 	}
 	if (x->row_scale.data)
-		scale_blocks(out, count, count, count, &(float){element(&x->row_scale, row)}, &(float){0});
+		scale_blocks(out, count, count, count, &(float){ref_element(&x->row_scale, row)}, &(float){0});
 }
 
 /* Output n of `count` rows: y[t,n] = sum_k x[t,k] w[n,k] + bias, count <= TILE. */
-static void linear_tile(
-	const float *x, const RefCodes *w, int64_t scale_row, double bias, int64_t n, int64_t count, float *y)
+static void linear_tile(const float *x, const RefCodes *w, int64_t scale_row, double bias, int64_t n, int64_t count,
+	float *y)
 {
 	int64_t outputs = w->w.shape[0], cols = w->cols;
 	Doubles lanes[TILE] = {{0}};
@@ -146,7 +140,7 @@ void ref_linear(const RefCall *c)
 	float *y = ref_floats(c, "y");
 
 	for (int64_t n = outputs * c->part / parts; n < outputs * (c->part + 1) / parts; n++) {
-		double b = bias->data ? (double)element(bias, n) : 0;
+		double b = bias->data ? (double)ref_element(bias, n) : 0;
 		const int64_t scale_row = w.scale.data ? n / c->attrs.block_n : 0;
 		for (int64_t t = 0; t < rows; t += TILE)
 			linear_tile(x + t * cols, &w, scale_row, b, n, rows - t < TILE ? rows - t : TILE, y + t * outputs);
@@ -172,7 +166,7 @@ static void norm(const Attrs *a, const float *x, const RefOperand *w, int64_t n,
 {
 	double scale = 1 / sqrt(ref_dot(x, x, n) / (double)n + (double)a->eps);
 	for (int64_t k = 0; k < n; k++)
-		y[k] = (float)(x[k] * scale * ((double)element(w, k) + (a->norm_one ? 1 : 0)));
+		y[k] = (float)(x[k] * scale * ((double)ref_element(w, k) + (a->norm_one ? 1 : 0)));
 }
 
 void ref_rmsnorm(const RefCall *c)
@@ -200,7 +194,7 @@ static void turn(const RefCall *c, float position, const float *x, float *y)
 	const int half = c->attrs.rotary_dim / 2, step = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
 
 	for (int i = 0; i < half; i++) {
-		float angle = position * element(inv_freq, i);
+		float angle = position * ref_element(inv_freq, i);
 		double cosine = (float)(cos((double)angle) * (double)c->attrs.rope_factor);
 		double sine = (float)(sin((double)angle) * (double)c->attrs.rope_factor);
 		const int first = i * step, second = first + apart;
@@ -313,7 +307,7 @@ void ref_scale(const RefCall *c)
 
 void ref_scale_by(const RefCall *c)
 {
-	const float *x = ref_floats(c, "x"), factor = element(ref_arg(c, "w"), 0);
+	const float *x = ref_floats(c, "x"), factor = ref_element(ref_arg(c, "w"), 0);
 	float *y = ref_floats(c, "y");
 	int64_t n = ref_dim(c, "y", 0) * ref_dim(c, "y", 1);
 	for (int64_t i = 0; i < n; i++)

@@ -248,7 +248,11 @@ def test_calls_of_the_driver_fail(atlas, plan_on, env, rank):
     for k in range(1, 330, 7):
         began = time.monotonic()
         done = atlas("run", plan, *words, env=env | {"FAKE_CUDA_FAIL": f"{k}@{rank}"}, timeout=30)
-        assert time.monotonic() - began < 5 and done.returncode in (0, 4, 5, 7, 9, 10), (k, done.returncode, done.stderr)
+        assert time.monotonic() - began < 5 and done.returncode in (0, 4, 5, 7, 9, 10), (
+            k,
+            done.returncode,
+            done.stderr,
+        )
         assert done.stderr.count("error[") == (done.returncode != 0), (k, done.stderr)
         assert rank == 0 or not done.stderr or "rank 1" in done.stderr, (k, done.stderr)
         failed += done.returncode != 0

@@ -5,7 +5,8 @@
 
 Random weights in bf16, large enough that a mistake shows; no norm is 1, no bias 0. What transformers makes of them in
 float32 goes to golden.safetensors: prompt [P] i64, hidden.<l> [P, H] of each layer but the last, logits [P, V] f32,
-tokens [N] i64, greedy. The seed is the first one of which no step is a near tie. Tensors have the names of the hub.
+tokens [N] i64, greedy. The seed is the first one of which no step is a near tie, and no router's choice on which the
+text hangs: it is the same with noise of bf16's size in every layer. Tensors have the names of the hub.
 Where config.json says MXFP4, codes and scales of experts are drawn, and what they are worth is what transformers says.
 """
 
@@ -20,12 +21,14 @@ from transformers import AutoConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 PROMPT, TOKENS, MARGIN = 41, 16, 0.05
+NOISE, DRAWS = 0.006, 8
 SELECTION_BIASES = ("e_score_correction_bias", "router_bias")
+TURNED = ("gpt_oss", "llama4")  # have experts' matrices [E, inputs, outputs]
 TRANSPOSED = ("experts.gate_up_proj", "experts.down_proj")  # as the hub has them, and transformers does not write them
 OF_IMAGES = (".visual.", "vision_model.", "vit_large_projector.", "multi_modal_projector.")
 
 
-def value_of(name, p, noise, embedding, large):
+def value_of(name, p, noise, embedding, large, is_turned):
     """Around what the class starts with, where that is a norm; a selection bias decides some choices and not all."""
     if "norm" in name:
         around = float(p.float().mean().round())
@@ -37,7 +40,7 @@ def value_of(name, p, noise, embedding, large):
         return 1 + 0.3 * noise
     if name.endswith("sinks"):
         return 1 + noise
-    if name.endswith("experts.gate_up_proj"):  # transposed; some of what it makes is clamped
+    if name.endswith("experts.gate_up_proj") and is_turned:  # some of what it makes is clamped
         return noise * 4 / p.shape[-2] ** 0.5
     if name.endswith("experts.down_proj") and p.ndim == 3:
         return noise * 1.5 / p.shape[-1] ** 0.5
@@ -79,13 +82,14 @@ def fill(model, seed):
     if any("embed_scale" in name for name, _ in model.named_buffers()):
         embedding /= model.config.get_text_config().hidden_size ** 0.5
     large = 0.25 if getattr(model.config.get_text_config(), "final_logit_softcapping", None) else 0.1  # so that it caps
+    is_turned = model.config.model_type.startswith(TURNED)
     with torch.no_grad():
         for name, p in [*model.named_parameters(), *model.named_buffers()]:
             if "embed_scale" in name:  # in bf16, as the weights are
                 p.copy_(p.to(torch.bfloat16).float())
             elif not name.endswith("inv_freq"):
                 noise = torch.randn(p.shape, generator=g)
-                value = value_of(name, p, noise, embedding, large)
+                value = value_of(name, p, noise, embedding, large, is_turned)
                 if name.endswith("q_norm.weight"):  # of a class that divides no scores: as large as if it did
                     value = value * (p.shape[0] ** -0.5 if layer_scaling(model) == 1 else 1)
                 p.copy_(value.to(torch.bfloat16).to(torch.float32))
@@ -124,6 +128,24 @@ def golden(model, vocab, seed):
     return tensors, margin, len(set(got))
 
 
+def is_steady(model, tensors):
+    """Are the tokens the same where each layer's output is another by NOISE?"""
+    g = torch.Generator().manual_seed(0)
+    ids, tokens = tensors["prompt"], tensors["tokens"]
+
+    def disturb(_module, _inputs, out):
+        hidden = out[0] if isinstance(out, tuple) else out
+        hidden = hidden * (1 + NOISE * torch.randn(hidden.shape, generator=g))
+        return (hidden, *out[1:]) if isinstance(out, tuple) else hidden
+
+    hooks = [m.register_forward_hook(disturb) for name, m in model.named_modules() if name.split(".")[-2:-1] == ["layers"]]
+    with torch.no_grad():
+        texts = [model(torch.cat([ids, tokens])[None], use_cache=False).logits[0].argmax(-1) for _ in range(DRAWS)]
+    for hook in hooks:
+        hook.remove()
+    return all(torch.equal(text[len(ids) - 1 : -1], tokens) for text in texts)
+
+
 def main(names):
     for name in names:
         folder = pathlib.Path(__file__).parent / name
@@ -142,7 +164,8 @@ def main(names):
                 if hasattr(module, "limit") and hasattr(config, "swiglu_limit"):
                     module.limit = config.swiglu_limit
             tensors, margin, distinct = golden(model, text.vocab_size, seed)
-            if margin > MARGIN and distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist()):
+            is_text = distinct > TOKENS // 2 and not ends & set(tensors["tokens"].tolist())
+            if margin > MARGIN and is_text and is_steady(model, tensors):
                 break
         save_file(saved(model, packed), folder / "model.safetensors", {"format": "pt"})
         save_file(tensors, folder / "golden.safetensors", {"made_by": "transformers in float32", "seed": str(seed)})

@@ -11,7 +11,7 @@
 #include "shared/contract.cuh"
 
 KERNEL(sum_peers_two, sum_peers)
-DIM(ROWS, 512)
+DIM(ROWS, 16)
 #include "ranks/sum_contract.cuh"
 REQUIRE(T_BYTES == 4 || K % 8 == 0)
 PREFER(ROWS * K * T_BYTES > 32768)

@@ -8,6 +8,7 @@
  */
 #include "artifacts/expr.h"
 #include "artifacts/numbers.h"
+#include "artifacts/parallel.h"
 #include "artifacts/peers.h"
 #include "artifacts/ranks.h"
 #include "artifacts/schema.h"
@@ -20,11 +21,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
-	PAGE = 4096, HUGE_PAGE = 1 << 21, /* bytes */
 	ENOUGH = 256, /* elements for a mean to mean something */
 	MOST_TIES = 8 /* one choice in this number may be another one */
 };
@@ -115,28 +114,6 @@ static void *take_values(const Held *h, const uint8_t *bytes)
 	return to;
 }
 
-typedef struct Fresh { uint8_t *at; int64_t bytes; } Fresh;
-
-static void touch(void *ctx, int part, int parts)
-{
-	const Fresh *f = ctx;
-	for (int64_t i = f->bytes * part / parts / PAGE * PAGE; i < f->bytes * (part + 1) / parts; i += PAGE)
-		f->at[i] = 0;
-}
-
-/* Memory for weights, whose pages all threads bring in, as large ones where there are such: a thread that copies
- * gigabytes into fresh pages mostly waits for these. */
-static uint8_t *make_room(Measure *m, int64_t bytes)
-{
-	const size_t whole = ((size_t)bytes + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
-	Fresh fresh = {aligned_alloc(HUGE_PAGE, whole), bytes};
-	if (!fresh.at)
-		return NULL;
-	madvise(fresh.at, whole, MADV_HUGEPAGE); /* advice: without, it is slower */
-	pool_run(m->pool, touch, &fresh);
-	return fresh.at;
-}
-
 /* The copy of those weights that an earlier launch has made; NULL = none has, or there was no room for it. */
 static uint8_t *copy_of(const Measure *m, const Buf *b)
 {
@@ -179,7 +156,7 @@ static AtlasStatus hold(Measure *m, const Phase *p, const Launch *l, const Arg *
 	h->before = is_weight ? copy_of(m, h->buf) : NULL;
 	h->is_kept = h->before;
 	if (!h->is_kept) {
-		h->before = is_weight && h->buf->bytes > HUGE_PAGE ? make_room(m, h->buf->bytes)
+		h->before = is_weight && h->buf->bytes > 1 << 21 ? parallel_memory(h->buf->bytes)
 			: calloc(1, (size_t)h->buf->bytes + 1);
 		if (!h->before)
 			return no_memory(m);
