@@ -284,6 +284,13 @@ bool tuning_sort(Tuning *t, int *twice)
 	return true;
 }
 
+void tuning_settle(Tuning *t)
+{
+	int twice;
+	while (!tuning_sort(t, &twice))
+		memmove(&t->times[twice], &t->times[twice + 1], (size_t)(--t->n_times - twice) * sizeof t->times[0]);
+}
+
 const TunedTime *tuning_find(const Tuning *t, const char *tmpl, const char *constants, const char *tunables)
 {
 	const TunedTime wanted = {.tmpl = tmpl, .constants = constants, .tunables = tunables};

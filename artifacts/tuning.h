@@ -54,6 +54,9 @@ void tuning_free(Tuning *t);
 
 /* Puts the times in order. False, with the index of the second one, when a time is there twice. */
 bool tuning_sort(Tuning *t, int *twice);
+
+/* The same; of a time that is there several times one stays. */
+void tuning_settle(Tuning *t);
 /* The file, of a sorted Tuning. */
 void tuning_print(const Tuning *t, FILE *out);
 

@@ -71,6 +71,23 @@ static void written_in_order_and_read_again(void **state)
 
 #define KERNEL "[[kernel]]\ntemplate = \"a\"\nconstants = \"K=1\"\n"
 
+/* Kernels that differ only in the room of slots and pages have one time, however many of them a plan has. */
+static void one_of_equal_times_stays(void **state)
+{
+	TunedTime times[] = {{.tmpl = "b", .constants = "K=2", .tunables = "", .us = 1}, {.tmpl = "a", .constants = "K=1",
+		.tunables = "T=1", .us = 2}, {.tmpl = "b", .constants = "K=2", .tunables = "", .us = 3}, {.tmpl = "a",
+		.constants = "K=1", .tunables = "T=2", .us = 4}, {.tmpl = "b", .constants = "K=2", .tunables = "", .us = 5}};
+	Tuning t = {.times = times, .n_times = 5};
+	int twice;
+	(void)state;
+	assert_false(tuning_sort(&t, &twice));
+	tuning_settle(&t);
+	assert_int_equal(t.n_times, 3);
+	assert_true(tuning_sort(&t, &twice));
+	assert_string_equal(t.times[1].tunables, "T=2");
+	assert_string_equal(t.times[2].tmpl, "b");
+}
+
 static void every_refusal(void **state)
 {
 	static const struct { const char *text; int line, col; const char *why; } cases[] = {
@@ -478,6 +495,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(written_in_order_and_read_again),
+		cmocka_unit_test(one_of_equal_times_stays),
 		cmocka_unit_test(every_refusal),
 		cmocka_unit_test(any_bytes),
 		cmocka_unit_test(constants_are_what_is_left),

@@ -157,15 +157,15 @@ static bool is_kept(const Tune *t, const TunedTime *x)
 	return true;
 }
 
-/* made.times holds what was measured: add what is kept. */
+/* made.times holds what was measured: add what is kept. Of kernels that differ only in how much room slots and pages
+ * have, which is no part of a time, one time stays. */
 static void merge(Tune *t)
 {
-	int twice;
 	t->made.n_times = t->n_measured;
 	for (int i = 0; i < t->old.n_times; i++)
 		if (is_kept(t, &t->old.times[i]))
 			t->made.times[t->made.n_times++] = t->old.times[i];
-	tuning_sort(&t->made, &twice); /* a kernel is listed once in a plan */
+	tuning_settle(&t->made);
 }
 
 static void write_times(const void *what, FILE *out) { tuning_print(what, out); }
