@@ -1400,7 +1400,9 @@ def heads_of_step(norms, v_norm=False, v_is_k=False, whole=False):
     paged = Paged(g, 3, nkv, page, hdim, 3)
     slot, pos = rows_of_slots(page)
     qkv, freq = normal(g, 5, (nh + 2 * nkv) * hdim), (100.0 ** (-np.arange(6) / 6)).astype(np.float32)
-    qn, kn = (normal(g, (nh if whole else 1) * hdim), normal(g, (nkv if whole else 1) * hdim)) if norms else (None, None)
+    qn, kn = (
+        (normal(g, (nh if whole else 1) * hdim), normal(g, (nkv if whole else 1) * hdim)) if norms else (None, None)
+    )
     vn = normal(g, hdim) if v_norm else None
     attrs = {
         "HDIM": hdim,

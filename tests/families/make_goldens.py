@@ -138,7 +138,9 @@ def is_steady(model, tensors):
         hidden = hidden * (1 + NOISE * torch.randn(hidden.shape, generator=g))
         return (hidden, *out[1:]) if isinstance(out, tuple) else hidden
 
-    hooks = [m.register_forward_hook(disturb) for name, m in model.named_modules() if name.split(".")[-2:-1] == ["layers"]]
+    hooks = [
+        m.register_forward_hook(disturb) for name, m in model.named_modules() if name.split(".")[-2:-1] == ["layers"]
+    ]
     with torch.no_grad():
         texts = [model(torch.cat([ids, tokens])[None], use_cache=False).logits[0].argmax(-1) for _ in range(DRAWS)]
     for hook in hooks:
