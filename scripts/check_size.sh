@@ -1,11 +1,11 @@
 #!/bin/bash
-# libatlas.so is small: stripped, it has less than 584 KiB. What it grew by is in the longest symbols, which are shown.
+# libatlas.so is small: stripped, it has less than 592 KiB. What it grew by is in the longest symbols, which are shown.
 #
 #   scripts/check_size.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 library=${1:-build}/libatlas.so
-limit=598016
+limit=606208
 [ -e "$library" ] || { echo "no $library: run make"; exit 1; }
 stripped=$(mktemp)
 trap 'rm -f "$stripped"' EXIT
