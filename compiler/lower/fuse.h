@@ -33,7 +33,7 @@ typedef struct Member {
 	bool is_optional;
 	bool stays;         /* it is looked at alone: another launch does it */
 } Member;
-enum { COLUMNS_OF_ANSWERS = 2 }; /* rows of different slots, in plans neither invariant nor of several ranks */
+enum { COLUMNS_OF_ANSWERS = 2 }; /* of different slots, keys no codes; plans neither invariant nor of ranks */
 typedef struct Fusion {
 	const char *name;
 	bool (*apply)(Fuser *f, int i); /* members from i = 0 on; what it finds missing it may drop from f->at */

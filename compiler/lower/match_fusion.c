@@ -92,6 +92,15 @@ static bool may_move(Fuser *f, const Fusion *x, int i)
 	return true;
 }
 
+/* Of the members at hand: do they write keys as codes? */
+static bool writes_codes(const Fuser *f)
+{
+	for (int k = 0; k < f->n_at; k++)
+		if (member(f, k) && member(f, k)->kind == OP_kv_write && operand(member(f, k), "kv_scale") >= 0)
+			return true;
+	return false;
+}
+
 /* Is op i a member? moves: the first one, and may the others move up to it? */
 static bool is_member(Fuser *f, const Fusion *x, int i, bool moves)
 {
@@ -103,7 +112,8 @@ static bool is_member(Fuser *f, const Fusion *x, int i, bool moves)
 		if (x->members[k].kind != op_at(f, i)->kind || x->members[k].stays)
 			continue;
 		const int anchor = anchor_of(f, x, k, i);
-		if (anchor >= 0 && find_members(f, x, anchor) && f->at[k] == i && (!moves || may_move(f, x, i)))
+		if (anchor >= 0 && find_members(f, x, anchor) && f->at[k] == i && (!moves || may_move(f, x, i)) &&
+			(x->reads_columns != COLUMNS_OF_ANSWERS || !writes_codes(f)))
 			return true;
 	}
 	return false;

@@ -82,3 +82,34 @@ def test_logits_are_capped_where_they_are_made(phases, name):
         assert "soft_cap" not in ops and ops & {"norm_logits", "linear_logits"}, (kind, ops)
         caps = {float.fromhex(cap) for _, lines in head for cap in re.findall(r"\bCAP=(\S+)f\b", lines)}
         assert caps == {json.loads((HERE / name / "config.json").read_text())["final_logit_softcapping"]}, kind
+
+
+@pytest.mark.parametrize("name", ["minimax_m2", "olmo2", "olmo3"])
+def test_norms_over_all_heads_are_in_a_decode_step(phases, name, tmp_path):
+    """Of rows of different slots; not where bits must be those of other steps, nor where keys are kept as codes."""
+    for kind, layers in phases(HERE / name):
+        ops = [(op, lines) for op, lines in layers[0] if op in OPS]
+        assert len({lines for _, lines in ops}) == len(ops)
+        alone = kind == "decode" or [op for op, _ in ops] == ["attention_step"]
+        assert [op for op, _ in ops] == ["attention_step"] if alone else {"rope", "kv_write"} < {op for op, _ in ops}, kind
+        assert not alone or "NORM_WHOLE=1" in ops[0][1], ops
+    for lines in ('[numerics]\ninvariant = true\n', '[kv]\ndtype = "fp8"\n'):
+        toml = tmp_path / "MODEL.toml"
+        toml.write_text(NGRAM + lines)
+        for kind, layers in phases(HERE / name, "sm_90a", "--model", toml):
+            assert "attention_step" not in {op for op, _ in layers[0]}, (kind, lines)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["minimax_m2", "olmo2", "olmo3"])
+def test_drafts_leave_texts_whose_norms_are_over_all_heads(atlas, atlasc, tmp_path, name):
+    """Verify steps norm such heads in launches of their own: on the reference device the bits are those of decode."""
+    plan, toml = tmp_path / "plan.bin", tmp_path / "MODEL.toml"
+    toml.write_text(NGRAM)
+    done = atlasc(HERE / name, "--target", "sm_90a", "--model", toml, "-o", plan, "-q", timeout=600)
+    assert done.returncode == 0, done.stderr
+    for seed in range(4):
+        words = [plan, "--device", "cpu", "--tokens", "5,6,7,8,5,6,7,8,5,6,7", "-n", 60, "--json", "--seed", seed]
+        words += ["--temperature", 0.9 if seed else 0]
+        off, on = (json.loads(atlas("run", *words, "--speculate", s).stdout)["results"][0] for s in ("off", "ngram"))
+        assert (off["tokens"], off["logprobs"]) == (on["tokens"], on["logprobs"])
