@@ -91,9 +91,11 @@ def test_norms_over_all_heads_are_in_a_decode_step(phases, name, tmp_path):
         ops = [(op, lines) for op, lines in layers[0] if op in OPS]
         assert len({lines for _, lines in ops}) == len(ops)
         alone = kind == "decode" or [op for op, _ in ops] == ["attention_step"]
-        assert [op for op, _ in ops] == ["attention_step"] if alone else {"rope", "kv_write"} < {op for op, _ in ops}, kind
+        assert [op for op, _ in ops] == ["attention_step"] if alone else {"rope", "kv_write"} < {op for op, _ in ops}, (
+            kind
+        )
         assert not alone or "NORM_WHOLE=1" in ops[0][1], ops
-    for lines in ('[numerics]\ninvariant = true\n', '[kv]\ndtype = "fp8"\n'):
+    for lines in ("[numerics]\ninvariant = true\n", '[kv]\ndtype = "fp8"\n'):
         toml = tmp_path / "MODEL.toml"
         toml.write_text(NGRAM + lines)
         for kind, layers in phases(HERE / name, "sm_90a", "--model", toml):
