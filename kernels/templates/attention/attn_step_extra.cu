@@ -5,7 +5,8 @@
 //           all runs, at the end
 // measured  H200, 1026 positions, caches cold, a launch alone: 64 heads of 64 over 8 with sinks 9.7 us, with a window
 //           of 128 8.4, 16 heads of 512 over 2 18.5, of 256 over 8 with a window of 1024 13.3; of 32 rows 26.8, 9.8,
-//           52.6, 78.5. No spills
+//           52.6, 78.5. 48 heads of 128 over 8, normed as one row: 10.1; of 32 rows, 386 positions, 26.6.
+//           No spills
 // why       a template of its own, since the compiler reads arguments of more than 128 bytes where they are used:
 //           with them attn_step would be other code than the one whose times are known
 #include "shared/contract.cuh"
