@@ -158,7 +158,7 @@ static void much_may_happen_in_flight(void **state)
 	rig_open(&r, "llama", 0);
 	atlas_sampling_init(r.plan, &hot);
 	hot.temperature = 0.7f;
-	hot.seed = 55; /* gives many tokens */
+	hot.seed = 16; /* gives many tokens */
 	fill_prompt(prompt, 9, 1);
 	n = answer_alone(r.session, &hot, 110, alone);
 	assert_true(n > 60);

@@ -331,10 +331,7 @@ static void fusions_follow_the_data(void **state)
 	assert_string_equal(reason_of(&c, OP_add), "");
 	synthetic_free(&c);
 	decoder(&c, "sm_90a", attention_layer, &whole, false);
-	assert_string_equal(ops_of_layer(&c), "norm_linear norm_linear norm_linear norm_rows rope norm_rows rope kv_write "
-		"attention_rows linear_residual");
-	assert_string_equal(reason_of(&c, OP_norm_linear),
-		"not fused: what follows takes each of the products apart");
+	assert_string_equal(ops_of_layer(&c), "norm_linear attention_step linear_residual");
 	synthetic_free(&c);
 	decoder(&c, "sm_90a", attention_layer, &plain, true);
 	assert_string_equal(reason_of(&c, OP_rope), "not fused: kernels.fuse = false");

@@ -66,7 +66,7 @@ static void close_slow(void)
 static void start(int max_new)
 {
 	const AtlasSampling hot = {.struct_size = sizeof hot, .temperature = 0.7f, .top_p = 1, .repetition_penalty = 1,
-		.seed = 55}; /* gives many tokens */
+		.seed = 1}; /* gives many tokens */
 	int32_t prompt[9];
 	int slot;
 	fill_prompt(prompt, 9, 1);
