@@ -312,7 +312,7 @@ bool tuning_is_room(const char *word)
 /* Is it an attribute that is not there, and that kernels had no word for when some times were taken? */
 static bool is_newer(const char *word, size_t n)
 {
-	static const char *const words[] = {"CHUNKED=0", "NEIGHBOURS=0"};
+	static const char *const words[] = {"CHUNKED=0", "NEIGHBOURS=0", "NORM_WHOLE=0"};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (strlen(words[i]) == n && strncmp(words[i], word, n) == 0)
 			return true;

@@ -573,6 +573,8 @@ static bool is_of_one_group(const Fuser *f, const int *products, int n, const in
 			if (maker < 0 && op->kind == OP_kv_write && strcmp(name, "v") == 0 &&
 				!is_made_by_member(f, op->operands[k]))
 				return false;
+			if (maker < 0 && op->kind == OP_rmsnorm && strcmp(name, "x") == 0) /* of q or k, made before */
+				return false;
 		}
 	}
 	return true;

@@ -133,7 +133,7 @@ def test_rows_of_an_answer_queue_up(build_dir, tmp_path, recipe, target, queue_u
         if kind != "decode":
             continue
         used = {x.kernel.split("_experts_")[0] for x in found if "_experts_" in x.kernel}
-        can_queue = recipe in ("moe-fp8", "moe-fp8-shared")
+        can_queue = recipe in ("moe-fp8", "moe-fp8-shared", "moe-nvfp4")
         if rows <= 8:
             assert used == {"stream"}
         elif rows <= (256 if queue_up else 64):

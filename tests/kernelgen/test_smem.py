@@ -63,7 +63,7 @@ WRONG_FOR_ONE = [
     ),
     (
         "stream",
-        "products/stream.cuh",
+        "products/stream_ring.cuh",
         "128 / split * cols * ceil_div(k, split * cols) + 4096",
         "128 / split * cols * ceil_div(k, split * cols) + 2048",
         ("stream_norm", STREAM.format("e4m3"), STREAM.format("bf16")),

@@ -20,7 +20,8 @@ REQUIRE(!SHARED || (WIDTH - TOPK * N) % 8 == 0 && (WIDTH - TOPK * N) * SWT_BITS 
 REQUIRE(WIDTH % 8 == 0)
 REQUIRE(WT_BITS != 8 || !SCALE || stream_takes_blocks(N, 128, BLOCK_K))
 REQUIRE(SWT_BITS != 8 || !SHARED_SCALE || stream_takes_blocks(WIDTH - TOPK * N, 128, SHARED_BLOCK_K))
-PREFER(ROWS <= 8 || WT_BITS == 16 || WT_BITS == 4 && (BIASED || !RESIDUAL))
+FORMULA(has_queue(), WT_BITS == 8 || WT_BITS == 4 && RESIDUAL && !BIASED) // queue_experts_down.cu
+PREFER(ROWS <= 8 || !has_queue())
 ORDER(stream, warps_each(), 1024 / WT_BITS, DEPTH == 3 ? 3 : 2)
 FORMULA(group_bytes(), stream_group_bytes(WT_BITS, N, 1024 / WT_BITS, BLOCK_K, ST_BITS))
 FORMULA(shared_group_bytes(),
