@@ -29,32 +29,13 @@ typedef struct Block {
 } Block;
 typedef struct State { Block of[RANKS][BLOCKS]; } State;
 
+#include "tests/unit/states.h"
+
 typedef struct Search {
 	const Protocol *p;
-	State *seen; bool *is_used; size_t room, n;
-	State *todo; size_t n_todo, todo_room;
+	States states;
 	bool is_stale, is_stuck;
 } Search;
-
-static void visit(Search *s, const State *x)
-{
-	uint64_t h = 1469598103934665603u;
-	for (size_t i = 0; i < sizeof *x; i++)
-		h = (h ^ ((const uint8_t *)x)[i]) * 1099511628211u;
-	size_t at = h % s->room;
-	for (; s->is_used[at]; at = (at + 1) % s->room)
-		if (memcmp(&s->seen[at], x, sizeof *x) == 0)
-			return;
-	assert_true(++s->n < s->room / 2);
-	s->is_used[at] = true;
-	s->seen[at] = *x;
-	if (s->n_todo == s->todo_room) {
-		s->todo_room = 2 * s->todo_room + 1024;
-		s->todo = realloc(s->todo, s->todo_room * sizeof *s->todo);
-		assert_non_null(s->todo);
-	}
-	s->todo[s->n_todo++] = *x;
-}
 
 /* May the kernel of a rank's next collective begin to write? Its blocks begin when all of the one before have ended. */
 static bool may_begin(const Protocol *p, const State *x, int rank, int block)
@@ -116,7 +97,7 @@ static bool step(Search *s, State x, int rank, int block)
 		b->at = WRITE;
 		b->epoch++;
 	}
-	visit(s, &x);
+	states_visit(&s->states, &x);
 	return true;
 }
 
@@ -129,7 +110,7 @@ static bool arrive(Search *s, const State *x, int rank, int block)
 			State next = *x;
 			next.of[rank][block].slot[i] = next.of[rank][block].on_way[i];
 			next.of[rank][block].on_way[i] = 0;
-			visit(s, &next);
+			states_visit(&s->states, &next);
 			any = true;
 		}
 	for (int r = 0; r < s->p->ranks; r++)
@@ -138,7 +119,7 @@ static bool arrive(Search *s, const State *x, int rank, int block)
 				State next = *x;
 				next.of[rank][block].in[r][i] = next.of[rank][block].in_on_way[r][i];
 				next.of[rank][block].in_on_way[r][i] = 0;
-				visit(s, &next);
+				states_visit(&s->states, &next);
 				any = true;
 			}
 	for (int r = 0; r < s->p->ranks; r++)
@@ -146,7 +127,7 @@ static bool arrive(Search *s, const State *x, int rank, int block)
 			State next = *x;
 			next.of[rank][block].flag[r] = next.of[rank][block].flag_on_way[r];
 			next.of[rank][block].flag_on_way[r] = 0;
-			visit(s, &next);
+			states_visit(&s->states, &next);
 			any = true;
 		}
 	return any;
@@ -163,17 +144,15 @@ static bool is_over(const Protocol *p, const State *x)
 
 static void search(const Protocol *p, bool is_sound)
 {
-	Search s = {.p = p, .room = (size_t)1 << 22};
+	Search s = {.p = p};
 	State first = {0};
-	s.seen = malloc(s.room * sizeof *s.seen);
-	s.is_used = calloc(s.room, sizeof *s.is_used);
-	assert_true(s.seen && s.is_used);
+	states_begin(&s.states);
 	for (int r = 0; r < p->ranks; r++)
 		for (int b = 0; b < p->blocks; b++)
 			first.of[r][b].epoch = 1;
-	visit(&s, &first);
-	while (s.n_todo && !s.is_stale) {
-		const State x = s.todo[--s.n_todo];
+	states_visit(&s.states, &first);
+	while (s.states.n_todo && !s.is_stale) {
+		const State x = s.states.todo[--s.states.n_todo];
 		bool goes_on = false;
 		for (int r = 0; r < p->ranks; r++)
 			for (int b = 0; b < p->blocks; b++) {
@@ -184,10 +163,8 @@ static void search(const Protocol *p, bool is_sound)
 	}
 	assert_int_equal(s.is_stale || (p->pushes && s.is_stuck), !is_sound);
 	assert_false(is_sound && s.is_stuck);
-	assert_true(!is_sound || s.n > 500); /* it went somewhere */
-	free(s.seen);
-	free(s.is_used);
-	free(s.todo);
+	assert_true(!is_sound || s.states.n > 500); /* it went somewhere */
+	states_free(&s.states);
 }
 
 static void two_ranks_meet(void **state)

@@ -40,34 +40,15 @@ typedef struct State {
 	uint8_t launch[RANKS][REGIONS];
 } State;
 
+#include "tests/unit/states.h"
+
 typedef struct Search {
 	const Protocol *p;
 	uint8_t first[16];            /* epoch of each launch */
 	int n_launches;
-	State *seen; bool *is_used; size_t room, n;
-	State *todo; size_t n_todo, todo_room;
+	States states;
 	bool is_stale, is_stuck;
 } Search;
-
-static void visit(Search *s, const State *x)
-{
-	uint64_t h = 1469598103934665603u;
-	for (size_t i = 0; i < sizeof *x; i++)
-		h = (h ^ ((const uint8_t *)x)[i]) * 1099511628211u;
-	size_t at = h % s->room;
-	for (; s->is_used[at]; at = (at + 1) % s->room)
-		if (memcmp(&s->seen[at], x, sizeof *x) == 0)
-			return;
-	assert_true(++s->n < s->room / 2);
-	s->is_used[at] = true;
-	s->seen[at] = *x;
-	if (s->n_todo == s->todo_room) {
-		s->todo_room = 2 * s->todo_room + 1024;
-		s->todo = realloc(s->todo, s->todo_room * sizeof *s->todo);
-		assert_non_null(s->todo);
-	}
-	s->todo[s->n_todo++] = *x;
-}
 
 /* Region b of flags is of the block, which works on another region of slots in every other launch. */
 static int region_of(const Protocol *p, int launch, int block) { return (block + launch) % p->regions; }
@@ -164,7 +145,7 @@ static bool step(Search *s, State x, int rank, int block)
 		x.launch[rank][block]++;
 		*at = WRITE;
 	}
-	visit(s, &x);
+	states_visit(&s->states, &x);
 	return true;
 }
 
@@ -178,7 +159,7 @@ static bool arrive(Search *s, const State *x, int rank, int region)
 			State next = *x;
 			memset(next.in[rank][region].cell[slot], in->on_way[slot], (size_t)s->p->ranks);
 			next.in[rank][region].on_way[slot] = 0;
-			visit(s, &next);
+			states_visit(&s->states, &next);
 			any = true;
 		}
 		for (int r = 0; r < s->p->ranks; r++)
@@ -186,7 +167,7 @@ static bool arrive(Search *s, const State *x, int rank, int region)
 				State next = *x;
 				next.in[rank][region].cell[slot][r] = in->sent[slot][r];
 				next.in[rank][region].sent[slot][r] = 0;
-				visit(s, &next);
+				states_visit(&s->states, &next);
 				any = true;
 			}
 	}
@@ -195,7 +176,7 @@ static bool arrive(Search *s, const State *x, int rank, int region)
 			State next = *x;
 			next.in[rank][region].flag[r] = in->flag_on_way[r];
 			next.in[rank][region].flag_on_way[r] = 0;
-			visit(s, &next);
+			states_visit(&s->states, &next);
 			any = true;
 		}
 	return any;
@@ -204,19 +185,17 @@ static bool arrive(Search *s, const State *x, int rank, int region)
 static void search(Protocol of, bool is_sound)
 {
 	const Protocol *p = &of;
-	Search s = {.p = p, .room = (size_t)1 << 22};
+	Search s = {.p = p};
 	State first = {.launch = {{0}}};
 	for (int epoch = 1; p->launches[s.n_launches]; s.n_launches++) {
 		s.first[s.n_launches] = (uint8_t)epoch;
 		epoch += p->launches[s.n_launches] == '2' ? p->epochs : 1;
 		assert_true(epoch < 16);
 	}
-	s.seen = malloc(s.room * sizeof *s.seen);
-	s.is_used = calloc(s.room, sizeof *s.is_used);
-	assert_true(s.seen && s.is_used);
-	visit(&s, &first);
-	while (s.n_todo && !s.is_stale) {
-		const State x = s.todo[--s.n_todo];
+	states_begin(&s.states);
+	states_visit(&s.states, &first);
+	while (s.states.n_todo && !s.is_stale) {
+		const State x = s.states.todo[--s.states.n_todo];
 		bool goes_on = false, is_over = true;
 		for (int r = 0; r < p->ranks; r++) {
 			s.is_stale |= !parts_are_there(&s, &x, r);
@@ -230,10 +209,8 @@ static void search(Protocol of, bool is_sound)
 	}
 	assert_int_equal(s.is_stale, !is_sound);
 	assert_false(is_sound && s.is_stuck);
-	assert_true(!is_sound || s.n > 250); /* it went somewhere */
-	free(s.seen);
-	free(s.is_used);
-	free(s.todo);
+	assert_true(!is_sound || s.states.n > 250); /* it went somewhere */
+	states_free(&s.states);
 }
 
 static Protocol whole(const char *launches, int ranks, int regions)
