@@ -113,8 +113,9 @@ struct Peers {
 	}
 };
 
-// All threads, behind inputs_ready. The last block to have read the epoch counts it up, which the next launch finds.
-__device__ __forceinline__ Peers peers_begin(i32 *own, int blocks)
+// All threads, behind inputs_ready. The last block to have read the epoch counts it up by as many as the launch takes,
+// which the next one finds; what is returned is of the first of them.
+__device__ __forceinline__ Peers peers_begin(i32 *own, int blocks, int epochs = 1)
 {
 	__shared__ u32 epoch;
 	if (threadIdx.x == 0)
@@ -122,7 +123,7 @@ __device__ __forceinline__ Peers peers_begin(i32 *own, int blocks)
 	__syncthreads();
 	const Peers p = { own, max(own[PEER_RANKS], 1), own[PEER_RANK], epoch };
 	if (threadIdx.x == 0 && last_to_arrive(own + PEER_ARRIVED, blocks))
-		own[PEER_EPOCH] = i32(p.epoch);
+		own[PEER_EPOCH] = i32(p.epoch) + epochs - 1;
 	return p;
 }
 

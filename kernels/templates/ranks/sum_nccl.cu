@@ -35,7 +35,7 @@ struct Args {
 	OUT(T, z, "ROWS, K");
 };
 
-constexpr int PER = K % (16 / T_BYTES) == 0 ? 16 / T_BYTES : 1;
+#include "ranks/sum_rest.cuh"
 
 extern "C" __global__ void __launch_bounds__(512) sum_nccl(const Args a)
 {
@@ -45,20 +45,12 @@ extern "C" __global__ void __launch_bounds__(512) sum_nccl(const Args a)
 	const bool is_alone = a.peers[PEER_RANKS] == 0;
 	const i64 units = i64(min(a.step[0], ROWS)) * K / PER, to = min(units, i64(blockIdx.x + 1) * (4096 / PER));
 	for (i64 u = i64(blockIdx.x) * (4096 / PER) + threadIdx.x; u < to; u += 512) {
-		float sum[PER], v[PER];
+		float sum[PER];
 		const auto raw = U::load((is_alone ? a.part : a.sum) + u * PER);
 		if (is_alone)
 			U::store(a.sum + u * PER, raw);
 		U::unpack(raw, sum);
-#pragma unroll
-		for (int i = 0; i < PER && BIAS; i++)
-			sum[i] += to_f32(a.bias[(u * PER + i) % K]);
-		if (RESIDUAL) {
-			U::unpack(U::load(a.residual + u * PER), v);
-#pragma unroll
-			for (int i = 0; i < PER; i++)
-				sum[i] += v[i];
-		}
+		add_rest<U>(a, u, sum);
 		U::store(a.z + u * PER, U::pack(sum));
 	}
 }

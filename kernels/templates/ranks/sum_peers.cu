@@ -18,7 +18,9 @@ GRID(n_blocks(), 1, 1)
 READS(ROWS * K * T_BYTES * (2 + RESIDUAL))
 WRITES(ROWS * K * T_BYTES * 2)
 
-constexpr int PER = K % (16 / T_BYTES) == 0 ? 16 / T_BYTES : 1, SLOT_WORDS = (WORDS - PEER_SLOTS) / 2;
+#include "ranks/sum_rest.cuh"
+
+constexpr int SLOT_WORDS = (WORDS - PEER_SLOTS) / 2;
 
 extern "C" __global__ void __launch_bounds__(512) sum_peers(const Args a)
 {
@@ -55,15 +57,7 @@ extern "C" __global__ void __launch_bounds__(512) sum_peers(const Args a)
 		} else {
 			U::unpack(U::load(a.part + u * PER), sum);
 		}
-#pragma unroll
-		for (int i = 0; i < PER && BIAS; i++)
-			sum[i] += to_f32(a.bias[(u * PER + i) % K]);
-		if (RESIDUAL) {
-			U::unpack(U::load(a.residual + u * PER), v);
-#pragma unroll
-			for (int i = 0; i < PER; i++)
-				sum[i] += v[i];
-		}
+		add_rest<U>(a, u, sum);
 		U::store(a.z + u * PER, U::pack(sum));
 	}
 }

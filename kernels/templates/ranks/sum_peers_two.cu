@@ -21,20 +21,9 @@ GRID(n_blocks(), 1, 1)
 READS(ROWS * K * T_BYTES * (3 + RESIDUAL))
 WRITES(ROWS * K * T_BYTES * 3)
 
-constexpr int PER = K % (16 / T_BYTES) == 0 ? 16 / T_BYTES : 1, SLOT_WORDS = (WORDS - PEER_SLOTS) / 2;
+#include "ranks/sum_rest.cuh"
 
-// As peers_begin, of three epochs: this one is of parts, the next of results, and none has the last.
-__device__ __forceinline__ Peers peers_begin_two(i32 *own, int blocks)
-{
-	__shared__ u32 epoch;
-	if (threadIdx.x == 0)
-		epoch = u32(own[PEER_EPOCH]) + 1;
-	__syncthreads();
-	const Peers p = { own, max(own[PEER_RANKS], 1), own[PEER_RANK], epoch };
-	if (threadIdx.x == 0 && last_to_arrive(own + PEER_ARRIVED, blocks))
-		own[PEER_EPOCH] = i32(p.epoch + 2);
-	return p;
-}
+constexpr int SLOT_WORDS = (WORDS - PEER_SLOTS) / 2;
 
 extern "C" __global__ void __launch_bounds__(512) sum_peers_two(const Args a)
 {
@@ -42,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(512) sum_peers_two(const Args a)
 	let_next_start();
 	inputs_ready();
 	const int block = blockIdx.x, blocks = n_blocks(), thread = threadIdx.x;
-	const Peers parts = peers_begin_two(a.peers, blocks);
+	const Peers parts = peers_begin(a.peers, blocks, 3); // of parts, of results, and one that none has
 	const Peers sums = { parts.own, parts.n, parts.rank, parts.epoch + 1 };
 	const int n = parts.n, rank = parts.rank;
 	const i64 units = i64(min(a.step[0], ROWS)) * K / PER;
@@ -71,15 +60,7 @@ extern "C" __global__ void __launch_bounds__(512) sum_peers_two(const Args a)
 				for (int i = 0; i < PER; i++)
 					sum[i] += v[i];
 			}
-#pragma unroll
-		for (int i = 0; i < PER && BIAS; i++)
-			sum[i] += to_f32(a.bias[(u * PER + i) % K]);
-		if (RESIDUAL) {
-			U::unpack(U::load(a.residual + u * PER), v);
-#pragma unroll
-			for (int i = 0; i < PER; i++)
-				sum[i] += v[i];
-		}
+		add_rest<U>(a, u, sum);
 		const auto z = U::pack(sum);
 		U::store(a.z + u * PER, z);
 #pragma unroll
