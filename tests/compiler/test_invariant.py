@@ -102,8 +102,15 @@ def test_a_forged_order_is_refused(atlas, plan_of, tmp_path):
 SHAPES = ["llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.1-8b-nvfp4", "llama-3.1-8b-int4"]
 
 
-# not of NVFP4: its kernels for few rows are other ones than those that were timed, and the model takes gemm_*
-@pytest.mark.parametrize("shape", [s for s in SHAPES if "nvfp4" not in s] + ["qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"])
+UNTIMED = pytest.mark.xfail(
+    strict=True, reason="kernels of NVFP4 for few rows have no times of any card yet, and the model takes gemm_*"
+)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(s, marks=UNTIMED) if "nvfp4" in s else s for s in SHAPES] + ["qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"],
+)
 def test_products_stream_their_weights_in_one_order(atlasc, tmp_path, shape):
     """Products of decode steps, which wait for weights, keep the templates that are made for that."""
     toml = tmp_path / "MODEL.toml"
