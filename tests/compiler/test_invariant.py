@@ -109,7 +109,8 @@ UNTIMED = pytest.mark.xfail(
 
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param(s, marks=UNTIMED) if "nvfp4" in s else s for s in SHAPES] + ["qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"],
+    [pytest.param(s, marks=UNTIMED) if "nvfp4" in s else s for s in SHAPES]
+    + ["qwen3.5-27b-fp8", "qwen3.6-35b-a3b-fp8"],
 )
 def test_products_stream_their_weights_in_one_order(atlasc, tmp_path, shape):
     """Products of decode steps, which wait for weights, keep the templates that are made for that."""
