@@ -1,9 +1,9 @@
 /* times_cmd.c - `atlasc times`: which kernels have measured times, of each card.
  *
- * A time counts while its kernel is what it was (time_key.c). The text names, for each file, the templates whose times
- * do not count any more and those that were never timed; --json has every time as well. --machine-code compiles each
- * kernel and adds the hash of what NVRTC makes of it: `atlas tune --rekey` compares those of two compilers, and keeps a
- * time whose kernel is written otherwise and runs as before.
+ * A time counts while its kernel is what it was (time_key.c) and a compile looks for its constants. The text names, for
+ * each file, the templates whose times do not count any more and those that were never timed; --json has every time as
+ * well. --machine-code compiles each kernel and adds the hash of what NVRTC makes of it: `atlas tune --rekey` compares
+ * those of two compilers, and keeps a time whose kernel is written otherwise and runs as before.
  */
 #include "compiler/commands/times_cmd.h"
 #include "artifacts/hash.h"
@@ -56,34 +56,29 @@ static const KernelTemplate *template_named(const char *name, const Target *targ
 	return NULL;
 }
 
+/* "NAME=VALUE ..." in words that blanks part; NULL = it has none of that name. */
+static const char *find_word(const char *words, const char *name)
+{
+	const size_t n = strlen(name);
+	for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ')
+		if (strncmp(at, name, n) == 0 && at[n] == '=')
+			return at;
+	return NULL;
+}
+
 /* A time's tunables as the template has them today: one that it did not have then has the first of its values. */
 static const char *tunables_today(Arena *a, const KernelTemplate *t, const TunedTime *time)
 {
 	const char *text = "";
 	for (int i = 0; i < t->n_tunables; i++) {
 		const ContractTunable *tune = &t->tunables[i];
-		const size_t n = strlen(tune->name);
-		const char *at = time->tunables;
-		while (*at && !(strncmp(at, tune->name, n) == 0 && at[n] == '=')) {
-			at += strcspn(at, " ");
-			at += *at == ' ';
-		}
-		if (*at)
+		const char *at = find_word(time->tunables, tune->name);
+		if (at)
 			text = arena_printf(a, "%s%s%.*s", text, *text ? " " : "", (int)strcspn(at, " "), at);
 		else
 			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", tune->name, tune->values[0]);
 	}
 	return text;
-}
-
-/* Has the list of constants one of that name? */
-static bool has_constant(const char *constants, const char *name)
-{
-	const size_t n = strlen(name);
-	for (const char *at = constants; *at; at += strcspn(at, " "), at += *at == ' ')
-		if (strncmp(at, name, n) == 0 && at[n] == '=')
-			return true;
-	return false;
 }
 
 /* All constants of the kernel: those of room, which a time has none of, get one value, and attributes newer than the
@@ -95,9 +90,17 @@ static const char *defines_of(Arena *a, const KernelTemplate *t, const TunedTime
 		if (tuning_is_room(t->dims[i]))
 			text = arena_printf(a, "%s%s%s=%d", text, *text ? " " : "", t->dims[i], ROOM);
 	for (int i = 0; i < t->n_attrs; i++)
-		if (!has_constant(time->constants, t->attrs[i]))
+		if (!find_word(time->constants, t->attrs[i]))
 			text = arena_printf(a, "%s%s%s=0", text, *text ? " " : "", t->attrs[i]);
 	return text;
+}
+
+/* Does a compile look for the time by the constants that it has? One that lacks an attribute is never found. */
+static bool is_found(Arena *a, const KernelSource *source, const char *tunables, const TunedTime *time)
+{
+	char *constants = arena_alloc(a, strlen(source->defines) + 1);
+	tuning_constants(source->defines, tunables, constants);
+	return strcmp(constants, time->constants) == 0;
 }
 
 static Listing list_times(Compile *c, const TargetTuning *file)
@@ -123,7 +126,7 @@ static Listing list_times(Compile *c, const TargetTuning *file)
 		free(launch);
 		time_key(s->tmpl, l.target, s->source.defines, s->key);
 		s->is_current = memcmp(s->key, time->key, sizeof time->key) == 0 &&
-			strcmp(s->tunables, time->tunables) == 0;
+			strcmp(s->tunables, time->tunables) == 0 && is_found(&c->arena, &s->source, s->tunables, time);
 		Counts *n = &l.counts[s->tmpl - kernel_table];
 		n->times++;
 		n->current += s->is_current;

@@ -90,6 +90,23 @@ def test_tunables_in_another_order(atlasc, built_in, tmp_path):
     assert re.findall(r"note\[A0704\]: times of (\w+) ", atlasc(*words).stderr) == ["attn_wgmma"]
 
 
+def test_constants_that_no_compile_looks_for(atlasc, repo, tmp_path):
+    """Times without an attribute that kernels have now are never found, whatever their key says."""
+    times = times_of((repo / "kernels/tuning/sm_90a.h100.toml").read_text())
+    former = {
+        (a, b.replace(" V_IS_K=0", ""), c): v for (a, b, c), v in times.items() if a in ("attn_step", "stream_norm")
+    }
+    file = tmp_path / "times.toml"
+    file.write_text(file_of(former))
+    for t in json.loads(atlasc("times", file, "--json").stdout)["files"][0]["times"]:
+        assert t["is_current"] == (t["template"] == "stream_norm"), t
+    for built_in in (repo / "kernels/tuning").glob("*.toml"):
+        keys = {at: value[2] for at, value in times_of(built_in.read_text()).items()}
+        for t in json.loads(atlasc("times", built_in, "--json").stdout)["files"][0]["times"]:
+            is_same = keys[t["template"], t["constants"], t["tunables"]] == t["key"]
+            assert t["is_current"] == (is_same and t["tunables_today"] == t["tunables"]), t
+
+
 def test_all_cards(atlasc, repo):
     """Without a file: each built-in one, and the targets that have none."""
     done = atlasc("times")
